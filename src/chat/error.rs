@@ -1,0 +1,34 @@
+//! A request that cannot be served as it stands: always the client's to mend, always naming the field.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestErrorKind {
+    /// Wrong type, range or combination.
+    Invalid,
+    /// A field or value of the API that this build does not serve; never silently ignored.
+    Unsupported,
+    /// Longer than a limit of the profile.
+    TooLarge,
+    /// The prompt does not fit the context.
+    ContextExceeded { n_prompt: usize, n_ctx: usize },
+}
+
+/// `param` is a path into the body, e.g. `messages[2].content[0].type`; `message` names the value and the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    pub kind: RequestErrorKind,
+    pub param: Option<String>,
+    pub message: String,
+}
+
+impl RequestError {
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> RequestError {
+        RequestError { kind: RequestErrorKind::Invalid, param: Some(param.into()), message: message.into() }
+    }
+    pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> RequestError {
+        RequestError { kind: RequestErrorKind::Unsupported, param: Some(param.into()), message: message.into() }
+    }
+    pub fn too_large(param: impl Into<String>, message: impl Into<String>) -> RequestError {
+        RequestError { kind: RequestErrorKind::TooLarge, param: Some(param.into()), message: message.into() }
+    }
+}

@@ -1,0 +1,1 @@
+//! Splits generated text at `<think>` and `</think>`.

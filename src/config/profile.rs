@@ -1,0 +1,203 @@
+//! The validated profile: one value for every setting. Built by `file`, read by all layers.
+
+use std::path::PathBuf;
+
+/// Everything that will run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    pub name: String,
+    /// One line for `profile list`.
+    pub description: String,
+    pub model: ModelConfig,
+    pub engine: EngineConfig,
+    pub server: ServerConfig,
+    pub limits: LimitsConfig,
+    pub chat: ChatConfig,
+    pub sampling: SamplingDefaults,
+    pub generation: GenerationDefaults,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// `None`: the embedded demo model.
+    pub path: Option<PathBuf>,
+    /// Name shown by `/v1/models`; `None`: from the GGUF.
+    pub alias: Option<String>,
+    /// Layers on the card; `None`: all.
+    pub gpu_layers: Option<u32>,
+    /// Folder searched for `libggml-cuda*.so` and other plug-ins; `None`: the executable's folder.
+    pub plugin_dir: Option<PathBuf>,
+    pub mmap: bool,
+    pub mlock: bool,
+}
+
+/// KV cache element types that profiles may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheType {
+    F32,
+    F16,
+    Bf16,
+    Q8_0,
+    Q5_1,
+    Q5_0,
+    Q4_1,
+    Q4_0,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashAttention {
+    Auto,
+    On,
+    Off,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineConfig {
+    /// Tokens in the KV cache, shared by all sequences; `None`: the model's training length.
+    pub ctx_tokens: Option<u32>,
+    /// Sequences at once, 1..=8.
+    pub parallel: u32,
+    pub batch_tokens: u32,
+    pub ubatch_tokens: u32,
+    pub cache_type_k: CacheType,
+    pub cache_type_v: CacheType,
+    pub flash_attention: FlashAttention,
+    /// `None`: one a physical core.
+    pub threads: Option<u32>,
+    pub threads_batch: Option<u32>,
+    /// Requests that may wait; one more gets 503.
+    pub queue_capacity: u32,
+    /// Most prefill tokens in a step while other sequences decode.
+    pub prefill_chunk_tokens: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerConfig {
+    pub host: String,
+    pub port: u16,
+    /// Bearer key; `None`: open.
+    pub api_key: Option<String>,
+    /// Origins allowed by CORS; empty: none.
+    pub cors_origins: Vec<String>,
+    /// Host header values allowed besides loopback names and the bound address; "*" allows all.
+    pub allowed_hosts: Vec<String>,
+    /// Seconds between SSE comments while nothing else is sent.
+    pub ping_seconds: u32,
+    /// Seconds that running generations get at shutdown.
+    pub grace_seconds: u32,
+    /// Use OpenAI's `context_length_exceeded` as the code of an overflow instead of llama.cpp's error type.
+    pub openai_overflow_code: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitsConfig {
+    pub body_bytes: u64,
+    pub json_depth: u32,
+    pub messages: u32,
+    pub tools: u32,
+    pub stop_strings: u32,
+    pub stop_string_bytes: u32,
+    pub n: u32,
+    /// minijinja fuel for one template rendering.
+    pub template_fuel: u64,
+}
+
+/// How later system messages are folded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatConfig {
+    /// Jinja file that replaces the GGUF's template.
+    pub template: Option<PathBuf>,
+    /// Default of `enable_thinking` when the request says nothing; `None`: the template's own default.
+    pub thinking: Option<bool>,
+    /// Wrapper for a system message after the first user message; `{}` is its text.
+    pub late_system_wrapper: String,
+}
+
+/// Defaults of sampling fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingDefaults {
+    pub temperature: f32,
+    pub top_k: u32,
+    pub top_p: f32,
+    pub min_p: f32,
+    pub typical_p: f32,
+    pub repeat_penalty: f32,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    /// -1: all, 0: off.
+    pub penalty_last_n: i32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationDefaults {
+    /// `None`: until the context is full.
+    pub max_tokens: Option<u32>,
+}
+
+impl Profile {
+    /// The built-in `demo` profile as a value, for tests of other layers.
+    pub fn demo() -> Profile {
+        Profile {
+            name: "demo".into(),
+            description: "the embedded demo model on the CPU".into(),
+            model: ModelConfig {
+                path: None,
+                alias: None,
+                gpu_layers: None,
+                plugin_dir: None,
+                mmap: true,
+                mlock: false,
+            },
+            engine: EngineConfig {
+                ctx_tokens: Some(32_768),
+                parallel: 4,
+                batch_tokens: 2048,
+                ubatch_tokens: 512,
+                cache_type_k: CacheType::F16,
+                cache_type_v: CacheType::F16,
+                flash_attention: FlashAttention::Auto,
+                threads: None,
+                threads_batch: None,
+                queue_capacity: 64,
+                prefill_chunk_tokens: 512,
+            },
+            server: ServerConfig {
+                host: "127.0.0.1".into(),
+                port: 8020,
+                api_key: None,
+                cors_origins: Vec::new(),
+                allowed_hosts: Vec::new(),
+                ping_seconds: 5,
+                grace_seconds: 10,
+                openai_overflow_code: false,
+            },
+            limits: LimitsConfig {
+                body_bytes: 32 << 20,
+                json_depth: 64,
+                messages: 4096,
+                tools: 512,
+                stop_strings: 16,
+                stop_string_bytes: 1024,
+                n: 8,
+                template_fuel: 10_000_000,
+            },
+            chat: ChatConfig {
+                template: None,
+                thinking: None,
+                late_system_wrapper: "[system]\n{}".into(),
+            },
+            sampling: SamplingDefaults {
+                temperature: 0.6,
+                top_k: 20,
+                top_p: 0.95,
+                min_p: 0.0,
+                typical_p: 1.0,
+                repeat_penalty: 1.0,
+                presence_penalty: 0.0,
+                frequency_penalty: 0.0,
+                penalty_last_n: 64,
+            },
+            generation: GenerationDefaults { max_tokens: None },
+        }
+    }
+}

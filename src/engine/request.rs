@@ -1,0 +1,121 @@
+//! What goes into the engine and what comes out.
+
+use std::time::Instant;
+
+use crate::sampling::SamplingParams;
+use crate::units::Token;
+
+/// One element of a prompt. Pictures become a second kind: they take several tokens but fewer positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PromptItem {
+    Token(Token),
+}
+
+impl PromptItem {
+    /// Room in the KV cache.
+    pub fn n_tokens(&self) -> usize {
+        match self {
+            PromptItem::Token(_) => 1,
+        }
+    }
+    /// How far it moves the position.
+    pub fn n_pos(&self) -> usize {
+        match self {
+            PromptItem::Token(_) => 1,
+        }
+    }
+}
+
+/// A prepared, validated request: everything in it is consumed by the engine.
+#[derive(Clone, Debug)]
+pub struct GenerationRequest {
+    /// For the log line and events, e.g. "chatcmpl-...".
+    pub id: String,
+    /// Not empty.
+    pub prompt: Vec<PromptItem>,
+    pub sampling: SamplingParams,
+    /// Stop strings, matched on generated text; the text of a stop string is never sent.
+    pub stop: Vec<String>,
+    /// `None`: until the context is full.
+    pub max_tokens: Option<u32>,
+    /// Do not end at an end-of-generation token (its logit is banned instead).
+    pub ignore_eos: bool,
+    /// Number of alternatives per token (0..=20); `None`: no logprobs.
+    pub logprobs: Option<u8>,
+    /// May the state that earlier requests left be reused for a common prefix of the prompt.
+    pub cache_prompt: bool,
+    /// Send `Event::Progress` during prefill.
+    pub progress: bool,
+    /// Text of control tokens is part of the output (raw completions with `special: true`).
+    pub show_control: bool,
+    pub arrived: Instant,
+}
+
+/// From engine to client, in order; exactly one `Finished` or `Failed`, last.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The prompt is being processed: `done` of `total` tokens, `cached` of them reused.
+    Progress { done: usize, total: usize, cached: usize, elapsed_ms: f64 },
+    /// New text (whole characters, may be empty), the tokens behind it and their logprobs where asked for. Several steps are
+    /// joined into one when the client reads slowly. Tokens may run ahead of text that is held back.
+    Delta { text: String, tokens: Vec<Token>, logprobs: Vec<Logprob> },
+    Finished(Box<Finish>),
+    Failed(super::EngineError),
+}
+
+/// A generated token's logprob with bytes, ready for the wire.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logprob {
+    pub token: Token,
+    pub text: String,
+    pub bytes: Vec<u8>,
+    pub logprob: f32,
+    /// (token, text, bytes, logprob), best first.
+    pub top: Vec<(Token, String, Vec<u8>, f32)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// An end-of-generation token.
+    Eos(Token),
+    /// A stop string.
+    Stop(String),
+    /// `max_tokens` reached.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+    /// The client went away or the request was cancelled. Nobody reads this event; the log does.
+    Cancelled,
+}
+
+/// The end of a generation. `text`, `tokens` and `logprobs` hold what no `Delta` has carried yet.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    pub reason: FinishReason,
+    pub text: String,
+    pub tokens: Vec<Token>,
+    pub logprobs: Vec<Logprob>,
+    pub usage: Usage,
+    pub timings: Timings,
+}
+
+/// Token counts. `prompt` includes `cached`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub prompt: usize,
+    pub cached: usize,
+    pub completion: usize,
+}
+
+/// Wall times of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Timings {
+    pub queue_ms: f64,
+    /// Tokens prefilled (prompt less cached) and the time from first chunk to first logits.
+    pub prompt_n: usize,
+    pub prompt_ms: f64,
+    pub predicted_n: usize,
+    pub predicted_ms: f64,
+    /// From arrival to the first generated token.
+    pub ttft_ms: f64,
+}

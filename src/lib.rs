@@ -1,0 +1,22 @@
+//! plateau: one hybrid language model, one card, one speed.
+//!
+//! Layers, each naming only those to its right (kept by `tests/tidy.rs`):
+//!
+//! ```text
+//! main -> cli, app            app -> everything
+//! api  -> chat, engine(handle, request), config, telemetry
+//! chat -> text, sampling(params), engine(request), config
+//! engine -> text, sampling, config, telemetry
+//! llama -> engine(runner), text(codec), sampling, config      implements the seam ModelRunner
+//! text -> gguf               gguf, sampling, config, gpu, telemetry -> nothing but units
+//! ```
+
+pub mod chat;
+pub mod config;
+pub mod engine;
+pub mod gguf;
+#[cfg(feature = "native")]
+pub mod llama;
+pub mod sampling;
+pub mod text;
+pub mod units;

@@ -1,0 +1,1 @@
+//! The only folder that names llama.cpp, and the only one with unsafe code.

@@ -1,0 +1,67 @@
+//! What a request may say about sampling. Values are checked by whoever builds them (`chat`), clamped nowhere.
+
+/// DRY: a penalty that grows with the length of a repeated run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dry {
+    /// 0 switches it off.
+    pub multiplier: f32,
+    pub base: f32,
+    pub allowed_length: u32,
+    /// How many of the last tokens are looked at; `None` is all.
+    pub last_n: Option<u32>,
+    /// Runs never reach over these tokens (encoded sequence breakers, single-token ones).
+    pub breakers: Vec<u32>,
+}
+
+/// XTC: drops all but the least probable of the tokens above a threshold, with a probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Xtc {
+    /// 0 switches it off.
+    pub probability: f32,
+    pub threshold: f32,
+}
+
+/// Every knob; `temperature == 0` is exact greedy (after bias and penalties).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingParams {
+    pub temperature: f32,
+    /// 0: off.
+    pub top_k: u32,
+    /// 1: off.
+    pub top_p: f32,
+    /// 0: off.
+    pub min_p: f32,
+    /// 1: off.
+    pub typical_p: f32,
+    pub xtc: Xtc,
+    pub dry: Dry,
+    /// 1: off.
+    pub repeat_penalty: f32,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    /// How many of the last tokens the three penalties look at; `None` is all of prompt and answer, 0 switches them off.
+    pub penalty_last_n: Option<u32>,
+    /// Added to the logits; `f32::NEG_INFINITY` bans a token.
+    pub logit_bias: Vec<(u32, f32)>,
+    pub seed: u64,
+}
+
+impl SamplingParams {
+    pub fn greedy() -> SamplingParams {
+        SamplingParams {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            xtc: Xtc { probability: 0.0, threshold: 0.1 },
+            dry: Dry { multiplier: 0.0, base: 1.75, allowed_length: 2, last_n: None, breakers: Vec::new() },
+            repeat_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_last_n: Some(64),
+            logit_bias: Vec::new(),
+            seed: 0,
+        }
+    }
+}
