@@ -1,0 +1,55 @@
+# plateau: every entry point of a person. `make serve` and `make test` set up what is missing first.
+SHELL := /bin/bash
+PLATEAU_CACHE ?= $(HOME)/.cache/plateau
+export PLATEAU_CACHE
+# What scripts/setup.sh found or installed: target folder, tools, libclang.
+ENV := source $(PLATEAU_CACHE)/env.sh
+PROFILE ?= demo
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test build serve test lint test-fast test-native test-clients bench parity soak docs
+
+help: ## show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+setup:
+	@scripts/setup.sh build
+
+setup-test:
+	@scripts/setup.sh test
+
+build: setup ## build the server (release, with llama.cpp)
+	$(ENV) && cargo build --locked --release
+
+serve: build ## run the server on the embedded demo model, or PROFILE=name ARGS='--model FILE'
+	$(ENV) && exec "$$CARGO_TARGET_DIR/release/plateau" serve --profile $(PROFILE) $(ARGS)
+
+test: setup-test lint test-fast test-native test-clients ## everything: fmt, clippy, unit, engine, API, native and SDK tests
+
+lint: setup ## rustfmt and clippy, warnings are errors
+	cargo fmt --check
+	$(ENV) && cargo clippy --locked --no-default-features --all-targets -- -D warnings
+	$(ENV) && cargo clippy --locked --release --all-targets -- -D warnings
+
+test-fast: setup ## what needs no native code: all layers but src/llama
+	$(ENV) && cargo test --locked --no-default-features
+
+test-native: build ## the demo model on the CPU
+	$(ENV) && cargo test --locked --release --test 'native_*'
+
+test-clients: setup-test build ## the official SDKs, the demo model's skills and two other models against a running server
+	$(ENV) && scripts/test-clients.sh
+
+bench: setup-test build ## side by side with llama-server, and the sampling bench
+	$(ENV) && scripts/bench.sh $(ARGS)
+
+parity: setup-test build ## greedy answers against a llama-server built here, live
+	$(ENV) && scripts/parity.sh
+
+soak: setup-test build ## 2,000 prompts, host memory watched
+	$(ENV) && scripts/soak.sh $(ARGS)
+
+docs: setup ## rewrite the generated pages and build the API docs of the crate
+	$(ENV) && UPDATE=1 cargo test --locked --no-default-features --test docs
+	$(ENV) && cargo doc --locked --no-default-features --no-deps

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Greedy answers of SmolLM2 and Gemma 3 from a llama-server built here, compared with plateau's, live.
+#   parity.sh            compare
+#   parity.sh record     rewrite tests/clients/golden from llama-server
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+python=$cache/test-venv/bin/python
+"$root/scripts/models.sh"
+peer=$("$root/scripts/peer.sh" build)
+golden=$root/tests/clients/golden
+[ "${1:-}" = record ] || golden=$(mktemp -d)
+mkdir -p "$golden"
+
+# Starts a server, waits until it answers, runs a command with its URL, stops it.
+with_server() {
+    local port=$1 pid; shift
+    local command=(); while [ "$1" != -- ]; do command+=("$1"); shift; done; shift
+    "${command[@]}" >/dev/null 2>&1 & pid=$!
+    for _ in $(seq 300); do
+        "$python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$port/health', timeout=1)" 2>/dev/null && break
+        sleep 0.2
+    done
+    local rc=0; "$@" || rc=$?
+    kill "$pid"; wait "$pid" 2>/dev/null || true
+    return $rc
+}
+
+failed=0
+for name in smollm2 gemma3; do
+    model=$cache/models/$name.gguf
+    with_server 18081 "$peer/llama-server" -m "$model" --port 18081 -c 4096 -np 1 -t 2 --jinja -- \
+        "$python" "$root/tests/clients/record.py" record http://127.0.0.1:18081 "$golden/$name.json"
+    echo "$name: llama-server against plateau"
+    with_server 18082 "$CARGO_TARGET_DIR/release/plateau" serve --profile demo --model "$model" --port 18082 \
+        --ctx-tokens 4096 --parallel 1 -- \
+        "$python" "$root/tests/clients/record.py" compare http://127.0.0.1:18082 "$golden/$name.json" || failed=1
+done
+exit $failed
