@@ -1,5 +1,7 @@
 """Records golden/NAME.json from a running llama-server, or compares one with a running plateau: see scripts/parity.sh.
 
+A model with a chat template is asked through /v1/chat/completions; Gemma 3 270M is a base model without one, and completes text.
+
 usage: record.py record URL FILE | compare URL FILE
 """
 import json
@@ -31,21 +33,22 @@ PROMPTS = [
 MAX_TOKENS = 64
 
 
-def answer(url, messages):
-    body = {"messages": messages, "temperature": 0, "max_tokens": MAX_TOKENS, "cache_prompt": False}
-    request = urllib.request.Request(
-        url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
+def answer(url, case):
+    path = "/v1/chat/completions" if "messages" in case["ask"] else "/v1/completions"
+    body = {**case["ask"], "temperature": 0, "max_tokens": case["max_tokens"], "cache_prompt": False}
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=300) as reply:
-        return json.load(reply)["choices"][0]["message"]["content"]
+        choice = json.load(reply)["choices"][0]
+    return choice["message"]["content"] if "message" in choice else choice["text"]
 
 
 def main(verb, url, path):
     if verb == "record":
         cases = []
         for prompt in PROMPTS:
-            messages = [{"role": "user", "content": prompt}]
-            cases.append({"messages": messages, "max_tokens": MAX_TOKENS, "answer": answer(url, messages)})
+            chat = {"messages": [{"role": "user", "content": prompt}]}
+            case = {"ask": {"prompt": prompt} if "gemma3" in path else chat, "max_tokens": MAX_TOKENS}
+            cases.append({**case, "answer": answer(url, case)})
         with open(path, "w") as file:
             json.dump(cases, file, indent=1, ensure_ascii=False)
             file.write("\n")
@@ -54,10 +57,10 @@ def main(verb, url, path):
         cases = json.load(file)
     differ = 0
     for case in cases:
-        got = answer(url, case["messages"])
+        got = answer(url, case)
         if got != case["answer"]:
             differ += 1
-            print("differs:", json.dumps({"messages": case["messages"], "expected": case["answer"], "got": got}, ensure_ascii=False))
+            print("differs:", json.dumps({"ask": case["ask"], "expected": case["answer"], "got": got}, ensure_ascii=False))
     print(f"{len(cases) - differ} of {len(cases)} equal")
     return 1 if differ else 0
 

@@ -8,6 +8,7 @@ import pathlib
 
 import pytest
 from conftest import Server
+from record import answer
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -22,9 +23,9 @@ def test_greedy_answers_equal_llama_server(name):
     server = Server("--profile", "demo", "--model", str(model), "--ctx-tokens", "4096", "--parallel", "1")
     try:
         differ = [
-            (case["messages"], case["answer"], got)
+            (case["ask"], case["answer"], got)
             for case in cases
-            if (got := server.chat(case["messages"], max_tokens=case["max_tokens"])["message"]["content"]) != case["answer"]
+            if (got := answer(server.url, case)) != case["answer"]
         ]
     finally:
         server.stop()
