@@ -216,7 +216,7 @@ impl Metrics {
         record.decode_tps.into_iter().for_each(|v| m.decode_tps.observe(v));
     }
 
-    /// Time between two tokens of one request.
+    /// Time between two tokens of one request. (The histogram's own lock is contended by a scrape at most.)
     pub fn token_interval(&self, interval: Duration) {
         self.inner.itl.observe(interval.as_secs_f64());
     }

@@ -2,8 +2,8 @@
 //!
 //! It keeps the contract of `ModelRunner` strictly. A broken rule of the caller (a gap in the positions, too many rows, two
 //! cuts without a step between them) panics with its name, so a test sees the engine die of it; only what a real context
-//! reports as an error is an error here. Its vocabulary is that of the byte tokenizer: 0..=255 are bytes, then the control
-//! tokens of `SPECIALS`. It has no weights and no notion of time.
+//! reports as an error is an error here. Its vocabulary is that of the byte tokenizer (`text::ByteCodec`). It has no weights
+//! and no notion of time.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::mpsc as gate_channel;
@@ -12,48 +12,27 @@ use tokio::sync::mpsc;
 
 use super::error::{RunnerError, RunnerErrorKind};
 use super::runner::{BatchRow, ModelRunner, RunnerFacts};
+use super::thread::Loaded;
+use crate::text::{Specials, Tokenizer};
 use crate::units::{Pos, SeqId, Token};
 
-/// Texts of the tokens from 256 on.
-pub const SPECIALS: [&str; 7] =
-    ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "<|endoftext|>"];
-/// Tokens of the vocabulary.
-pub const N_VOCAB: usize = 256 + SPECIALS.len();
 /// `<|im_end|>`: ends a generation.
 pub const IM_END: Token = Token(257);
 /// `<|endoftext|>`: ends a generation too.
 pub const END_OF_TEXT: Token = Token(262);
+/// Tokens of the byte tokenizer.
+const N_VOCAB: usize = 263;
 
 /// Logit of the token that a script chooses, and of its second choice; all others are 0.
 const CHOSEN: f32 = 20.0;
 const SECOND: f32 = 10.0;
-
-/// Encodes text as the byte tokenizer does a prompt: special tokens by their text, all else byte by byte.
-pub fn encode(text: &str) -> Vec<Token> {
-    let mut tokens = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let width = match SPECIALS.iter().position(|s| rest.starts_with(s)) {
-            Some(i) => {
-                tokens.push(Token(256 + i as u32));
-                SPECIALS[i].len()
-            }
-            None => {
-                tokens.extend(rest.bytes().take(first.len_utf8()).map(|b| Token(u32::from(b))));
-                first.len_utf8()
-            }
-        };
-        rest = &rest[width..];
-    }
-    tokens
-}
 
 /// What a script answers for one row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// The token with the highest logit; the rest are equal.
     Token(Token),
-    /// The whole row, `N_VOCAB` floats.
+    /// The whole row, 263 floats.
     Row(Vec<f32>),
 }
 
@@ -116,8 +95,10 @@ pub struct Gate {
 impl Gate {
     /// Lets `n` more steps run.
     pub fn allow(&self, n: usize) {
-        // The runner may be gone already: then there is nothing to let through.
-        (0..n).for_each(|_| drop(self.tickets.send(())));
+        for _ in 0..n {
+            // The runner may be gone already: then there is nothing to let through.
+            let _ = self.tickets.send(());
+        }
     }
 }
 
@@ -133,6 +114,9 @@ struct FakeSequence {
 /// The scripted model.
 pub struct FakeRunner {
     facts: RunnerFacts,
+    /// Refuses every cut although it is not hybrid, as a sliding window does.
+    never_cuts: bool,
+    tokenizer: Tokenizer,
     mind: Mind,
     sequences: Vec<FakeSequence>,
     /// Prompts seen: a sequence that was cleared and comes back with its generation so far is recognised by them.
@@ -155,7 +139,9 @@ impl FakeRunner {
     /// Pairs of (what the prompt contains, the answer): the first that fits is given. A prompt that fits none gets an empty
     /// answer.
     pub fn scripted(answers: Vec<(String, String)>) -> FakeRunner {
-        FakeRunner::with_mind(Mind::Answers(answers.into_iter().map(|(key, text)| (key, encode(&text))).collect()))
+        let tokenizer = Tokenizer::bytes_for_tests();
+        let encode = |text: String| tokenizer.encode(&text, Specials::Parse).expect("bytes always encode");
+        FakeRunner::with_mind(Mind::Answers(answers.into_iter().map(|(key, text)| (key, encode(text))).collect()))
     }
 
     /// Asks `script` for every output row with the tokens up to and including that row's.
@@ -177,6 +163,8 @@ impl FakeRunner {
         FakeRunner {
             sequences: Vec::new(),
             facts,
+            never_cuts: false,
+            tokenizer: Tokenizer::bytes_for_tests(),
             mind,
             prompts: HashSet::new(),
             logits: Vec::new(),
@@ -193,10 +181,21 @@ impl FakeRunner {
         self
     }
 
+    /// Refuses every cut, without being hybrid: as a sliding window that has lost the tokens before it.
+    pub fn never_cutting(mut self) -> FakeRunner {
+        self.never_cuts = true;
+        self
+    }
+
     /// Puts `fault` in the place of step `step`, counted from 1. Faults are given in ascending order of their steps.
     pub fn with_fault(mut self, step: u64, fault: Fault) -> FakeRunner {
         self.faults.push_back((step, fault));
         self
+    }
+
+    /// With the tokenizer that it speaks, ready for `Engine::spawn`.
+    pub fn loaded(self) -> Loaded {
+        Loaded { tokenizer: self.tokenizer.clone(), runner: Box::new(self) }
     }
 
     /// Records every call.
@@ -272,7 +271,7 @@ impl FakeRunner {
                 Next::Token(token) => peaked(token, None),
                 Next::Row(row) => row,
             },
-            Mind::Answers(answers) => answer(answers, &mut self.prompts, sequence),
+            Mind::Answers(answers) => answer(&self.tokenizer, answers, &mut self.prompts, sequence),
         }
     }
 }
@@ -316,7 +315,7 @@ impl ModelRunner for FakeRunner {
 
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {
         self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
-        let hybrid = self.facts.hybrid;
+        let uncut = self.facts.hybrid || self.never_cuts;
         let sequence = &mut self.sequences[seq.0 as usize];
         let from_token = from.0 as usize;
         let kept = if from_token == 0 {
@@ -324,7 +323,7 @@ impl ModelRunner for FakeRunner {
             true
         } else if from_token >= sequence.tokens.len() {
             true
-        } else if hybrid {
+        } else if uncut {
             false
         } else {
             assert!(!sequence.cut, "contract: sequence {} is cut twice without a step between", seq.0);
@@ -351,20 +350,22 @@ fn peaked(first: Token, second: Option<Token>) -> Vec<f32> {
 
 /// The row that continues the answer to the sequence's prompt.
 fn answer(
+    tokenizer: &Tokenizer,
     answers: &[(String, Vec<Token>)],
     prompts: &mut HashSet<Vec<Token>>,
     sequence: &mut FakeSequence,
 ) -> Vec<f32> {
     let tokens = &sequence.tokens;
-    let known = (0..=tokens.len()).rev().find(|&n| {
-        prompts.contains(&tokens[..n]) && is_answer(&tokens[n..], find_answer(answers, &tokens[..n]))
-    });
+    let answer_to = |prompt: &[Token]| find_answer(answers, &tokenizer.decode(prompt, true));
+    let known = (0..=tokens.len())
+        .rev()
+        .find(|&n| prompts.contains(&tokens[..n]) && is_answer(&tokens[n..], answer_to(&tokens[..n])));
     let n_prompt = sequence.n_prompt.or(known).unwrap_or_else(|| {
         prompts.insert(tokens.clone());
         tokens.len()
     });
     sequence.n_prompt = Some(n_prompt);
-    let text = find_answer(answers, &tokens[..n_prompt]);
+    let text = answer_to(&tokens[..n_prompt]);
     let n_generated = tokens.len() - n_prompt;
     match text.get(n_generated) {
         Some(&token) => peaked(token, None),
@@ -372,23 +373,11 @@ fn answer(
     }
 }
 
-fn find_answer<'a>(answers: &'a [(String, Vec<Token>)], prompt: &[Token]) -> &'a [Token] {
-    let text = decode(prompt);
-    answers.iter().find(|(key, _)| text.contains(key)).map_or(&[], |(_, answer)| answer)
+fn find_answer<'a>(answers: &'a [(String, Vec<Token>)], prompt: &str) -> &'a [Token] {
+    answers.iter().find(|(key, _)| prompt.contains(key)).map_or(&[], |(_, answer)| answer)
 }
 
 /// Is `generated` a beginning of the answer, repeated without end.
 fn is_answer(generated: &[Token], answer: &[Token]) -> bool {
     generated.iter().zip(answer.iter().cycle()).filter(|(a, b)| a == b).count() == generated.len()
-}
-
-fn decode(tokens: &[Token]) -> String {
-    let mut bytes = Vec::with_capacity(tokens.len());
-    for token in tokens {
-        match token.index().checked_sub(256) {
-            None => bytes.push(token.0 as u8),
-            Some(special) => bytes.extend(SPECIALS.get(special).into_iter().flat_map(|s| s.bytes())),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
