@@ -26,6 +26,14 @@ impl Ending {
     }
 }
 
+/// What a request came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Totals {
+    pub usage: Usage,
+    /// Not one character of text was made.
+    pub empty: bool,
+}
+
 /// Moments in the life of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
@@ -69,7 +77,8 @@ impl Clock {
     }
 
     /// The log line of a request and its share of the metrics.
-    pub fn report(&self, id: &str, ending: &Ending, usage: Usage, metrics: &Metrics, empty: bool) {
+    pub fn report(&self, id: &str, ending: &Ending, totals: Totals, metrics: &Metrics) {
+        let Totals { usage, empty } = totals;
         let outcome = ending.outcome();
         let finished = !matches!(outcome, Outcome::Cancelled | Outcome::Failed);
         let record = RequestRecord {

@@ -114,6 +114,8 @@ struct FakeSequence {
 /// The scripted model.
 pub struct FakeRunner {
     facts: RunnerFacts,
+    /// Tokens that really fit, where that is fewer than `facts.n_ctx`.
+    n_cells: Option<usize>,
     /// Refuses every cut although it is not hybrid, as a sliding window does.
     never_cuts: bool,
     tokenizer: Tokenizer,
@@ -163,6 +165,7 @@ impl FakeRunner {
         FakeRunner {
             sequences: Vec::new(),
             facts,
+            n_cells: None,
             never_cuts: false,
             tokenizer: Tokenizer::bytes_for_tests(),
             mind,
@@ -178,6 +181,12 @@ impl FakeRunner {
     /// Changes the facts (by default 4 sequences over 4096 tokens, batches of 512, not hybrid).
     pub fn with_facts(mut self, change: impl FnOnce(&mut RunnerFacts)) -> FakeRunner {
         change(&mut self.facts);
+        self
+    }
+
+    /// Has room for fewer tokens than the facts say, as a cache whose cells are handed out in blocks.
+    pub fn with_cells(mut self, n_cells: usize) -> FakeRunner {
+        self.n_cells = Some(n_cells);
         self
     }
 
@@ -294,7 +303,7 @@ impl ModelRunner for FakeRunner {
         if rows.iter().any(|r| r.token.index() >= self.facts.n_vocab) {
             return Err(error(RunnerErrorKind::InvalidBatch));
         }
-        if self.n_fill() + rows.len() > self.facts.n_ctx {
+        if self.n_fill() + rows.len() > self.n_cells.unwrap_or(self.facts.n_ctx) {
             self.record(|| Call::NoRoom);
             return Err(error(RunnerErrorKind::NoRoom));
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::EngineError;
 use super::accept::Limits;
-use super::clock::{Clock, Ending};
+use super::clock::{Clock, Ending, Totals};
 use super::handle::Fixed;
 use super::output::Output;
 use super::request::{Event, Finish, FinishReason, GenerationRequest, Logprob, PromptItem, Usage};
@@ -192,7 +192,8 @@ impl Sequence {
         {
             *reason = FinishReason::Stop(stop);
         }
-        self.clock.report(&self.id, &ending, usage, metrics, self.output.is_empty());
+        let totals = Totals { usage, empty: self.output.is_empty() };
+        self.clock.report(&self.id, &ending, totals, metrics);
         let terminal = match ending {
             Ending::Failed(error) => Terminal::Failed(error),
             Ending::Finished(reason) => {
