@@ -3,7 +3,9 @@
 mod scripted;
 
 use plateau::engine::fake::{Call, Fault};
-use plateau::engine::{EngineError, EngineSettings, FakeRunner, FinishReason, GenerationRequest, RunnerErrorKind, SubmitError};
+use plateau::engine::{
+    EngineError, EngineSettings, FakeRunner, FinishReason, GenerationRequest, RunnerErrorKind, SubmitError,
+};
 use proptest::prelude::*;
 use scripted::*;
 
@@ -108,7 +110,8 @@ async fn a_cache_smaller_than_it_says_serves_all_and_ends_the_last_one_full() {
     let text = "0123456789".repeat(6);
     let runner = FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 512).with_cells(160);
     let rig = start(runner);
-    let streams: Vec<_> = (0..4).map(|i| rig.handle.submit(sized(&format!("{i} {}", "p".repeat(50)), 60)).unwrap()).collect();
+    let streams: Vec<_> =
+        (0..4).map(|i| rig.handle.submit(sized(&format!("{i} {}", "p".repeat(50)), 60)).unwrap()).collect();
     for stream in streams {
         assert_eq!(read(stream).await.text, text);
     }

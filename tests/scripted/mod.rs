@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use plateau::engine::fake::{Call, IM_END, Next};
 use plateau::engine::{
-    Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, Finish, FinishReason, GenerationRequest, Handle,
-    Joiner, Logprob, PromptItem, Shutdown,
+    Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, Finish, FinishReason, GenerationRequest,
+    Handle, Joiner, Logprob, PromptItem, Shutdown,
 };
 use plateau::sampling::SamplingParams;
 use plateau::telemetry::Metrics;
