@@ -12,9 +12,11 @@
 //! ```
 
 pub mod chat;
+
 pub mod config;
 pub mod engine;
 pub mod gguf;
+pub mod gpu;
 #[cfg(feature = "native")]
 pub mod llama;
 pub mod sampling;
