@@ -11,7 +11,9 @@
 //! text -> gguf               gguf, sampling, config, gpu, telemetry -> nothing but units
 //! ```
 
+pub mod app;
 pub mod chat;
+pub mod cli;
 
 pub mod config;
 pub mod engine;

@@ -135,14 +135,14 @@ impl Parser<'_> {
     }
 }
 
-/// The setting whose name (with or without its section) is closest, if any is close.
+/// The setting whose name (with or without its section) is closest, if any is close: one slip in three letters at most.
 pub fn nearest(key: &str) -> Option<&'static str> {
     let name = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
     SETTINGS
         .iter()
         .map(|setting| (distance(key, setting.key).min(distance(&name(key), &name(setting.key))), setting.key))
         .min()
-        .filter(|(distance, _)| *distance <= 2)
+        .filter(|(distance, _)| *distance <= 2 && distance * 3 <= name(key).len())
         .map(|(_, key)| key)
 }
 
@@ -173,5 +173,6 @@ mod tests {
         assert_eq!(nearest("engine.paralel"), Some("engine.parallel"));
         assert_eq!(nearest("paralell"), Some("engine.parallel"));
         assert_eq!(nearest("frobnicate"), None);
+        assert_eq!(nearest("bin"), None, "short names are close to everything");
     }
 }

@@ -18,7 +18,7 @@ const HEAD: &str = "# Profiles and settings\n\n\
     4. the flag: `--` and the key with dashes.\n\n\
     `plateau profile show [NAME|FILE]` prints each value with the place that it comes from, `plateau profile check` only the\n\
     first thing that is wrong. An unknown key is an error, and so is an unknown variable that starts with `PLATEAU_` and the\n\
-    name of a section; other unknown `PLATEAU_` variables are reported at start.\n\n\
+    name of a section; another one that looks like a setting is reported at start.\n\n\
     A profile file needs `name` and `description`; everything else is optional. `extends = \"agent\"` starts from a built-in\n\
     profile instead of the defaults:\n\n\
     ```toml\n\
@@ -64,7 +64,7 @@ fn push_profile(page: &mut String, resolved: &Resolved) {
 }
 
 fn push_setting(page: &mut String, setting: &Setting, base: &Resolved) {
-    let short = setting.short_flag.map(|short| format!(" Also `--{short}`.")).unwrap_or_default();
+    let short: String = setting.short_flags.iter().map(|short| format!(" Also `--{short}`.")).collect();
     let _ = writeln!(
         page,
         "| `{}` | `{}` | {} | {}{short} |",

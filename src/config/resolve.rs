@@ -40,8 +40,8 @@ pub struct FlagValue {
 pub struct Resolved {
     pub profile: Profile,
     origins: Vec<Origin>,
-    /// Variables with our prefix that are no setting's: said aloud at start, never passed over in silence.
-    pub unknown_env: Vec<String>,
+    /// Variables with our prefix that look like a setting's and are none: said aloud at start, not passed over in silence.
+    pub doubtful_env: Vec<String>,
 }
 
 impl Resolved {
@@ -65,14 +65,14 @@ pub fn resolve(layers: &Layers) -> Result<Resolved, ConfigError> {
     for file in chain(&choose(layers), layers.profile.is_none())?.iter().rev() {
         stack.file(file)?;
     }
-    let unknown_env = stack.env(&layers.env)?;
+    let doubtful_env = stack.env(&layers.env)?;
     for given in &layers.flags {
         let setting =
             Setting::find(given.key).ok_or_else(|| not_a_setting(given.key, &Origin::Flag(given.flag.clone())))?;
         stack.text(setting, &given.text, Origin::Flag(given.flag.clone()))?;
     }
     check::whole(&stack.profile, &|key| origin_of(&stack.origins, key).clone())?;
-    Ok(Resolved { profile: stack.profile, origins: stack.origins, unknown_env })
+    Ok(Resolved { profile: stack.profile, origins: stack.origins, doubtful_env })
 }
 
 /// The profile to start from: the flag, the environment, or what fits the model.
@@ -161,10 +161,10 @@ impl Stack {
         Ok(())
     }
 
-    /// Returns the variables that are no setting's. One that names a section and then no setting of it is a slip of the pen
-    /// and an error; others (an orchestrator's PLATEAU_PORT, say) are only reported.
+    /// A variable that names a section and then no setting of it is a slip of the pen and an error. Returns others that are
+    /// close to a setting: orchestrators set names such as PLATEAU_PORT by themselves, so they cannot be errors.
     fn env(&mut self, variables: &[Variable]) -> Result<Vec<String>, ConfigError> {
-        let mut unknown = Vec::new();
+        let mut doubtful = Vec::new();
         for (name, text) in variables {
             let origin = Origin::Env(name.clone());
             if let Some(setting) = SETTINGS.iter().find(|s| s.env() == *name) {
@@ -175,10 +175,12 @@ impl Stack {
                 if SETTINGS.iter().any(|s| s.section() == section) {
                     return Err(not_a_setting(&key, &origin));
                 }
-                unknown.push(name.clone());
+                if nearest(&name[env::PREFIX.len()..].to_lowercase()).is_some() {
+                    doubtful.push(name.clone());
+                }
             }
         }
-        Ok(unknown)
+        Ok(doubtful)
     }
 
     fn text(&mut self, setting: &'static Setting, text: &str, origin: Origin) -> Result<(), ConfigError> {

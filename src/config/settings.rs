@@ -9,8 +9,8 @@ use super::value::{Field, Kind, Value};
 pub struct Setting {
     /// `section.name`, as in a profile file.
     pub key: &'static str,
-    /// A short name of the flag beside the derived one.
-    pub short_flag: Option<&'static str>,
+    /// Short names of the flag beside the derived one.
+    pub short_flags: &'static [&'static str],
     pub kind: Kind,
     /// The word that means "no value", where there may be none.
     pub absent: Option<&'static str>,
@@ -83,11 +83,11 @@ const fn float(min: f64, max: f64) -> Kind {
 macro_rules! settings {
     (@option) => { None };
     (@option $some:literal) => { Some($some) };
-    ($( $(#[doc = $doc:literal])+ $section:ident.$field:ident $(--$short:literal)? : $kind:expr $(, or $absent:literal)? ; )+) => {
+    ($( $(#[doc = $doc:literal])+ $section:ident.$field:ident $(--$short:literal)* : $kind:expr $(, or $absent:literal)? ; )+) => {
         /// Every setting, grouped by section.
         pub const SETTINGS: &[Setting] = &[ $( Setting {
             key: concat!(stringify!($section), ".", stringify!($field)),
-            short_flag: settings!(@option $($short)?),
+            short_flags: &[$($short),*],
             kind: $kind,
             absent: settings!(@option $($absent)?),
             doc: concat!($($doc),+),
@@ -105,20 +105,20 @@ settings! {
     /// Layers on the card; 0 keeps the model on the CPU.
     model.gpu_layers --"gpu-layers": int(0, 4096), or "all";
     /// Folder searched for backend plug-ins (libggml-*.so); `beside` is the folder of the executable.
-    model.plugin_dir: Kind::Path, or "beside";
+    model.plugin_dir --"plugin-dir": Kind::Path, or "beside";
     /// Map the file instead of reading it: faster start, pages are dropped under memory pressure.
     model.mmap: Kind::Bool;
     /// Lock the weights in RAM (needs the memlock limit raised).
     model.mlock: Kind::Bool;
 
     /// Tokens in the KV cache, shared by all sequences; `model` is the length that the model was trained for.
-    engine.ctx_tokens --"ctx": int(256, 16_777_216), or "model";
+    engine.ctx_tokens --"ctx-tokens" --"ctx": int(256, 16_777_216), or "model";
     /// Sequences generated at once.
     engine.parallel --"parallel": int(1, 8);
     /// Most tokens in one step over all sequences.
-    engine.batch_tokens: int(1, 65_536);
+    engine.batch_tokens --"batch-tokens": int(1, 65_536);
     /// Tokens that the device takes at once; the compute buffer grows with it.
-    engine.ubatch_tokens --"ubatch": int(1, 16_384);
+    engine.ubatch_tokens --"ubatch-tokens" --"ubatch": int(1, 16_384);
     /// Element type of cached keys: the sensitive half of the cache.
     engine.cache_type_k --"cache-type-k": Kind::Choice(CacheType::WORDS);
     /// Element type of cached values; a quantized one needs flash attention.
@@ -128,7 +128,7 @@ settings! {
     /// CPU threads while generating; `cores` is one a physical core.
     engine.threads --"threads": int(1, 1024), or "cores";
     /// CPU threads while reading prompts; `cores` is one a physical core.
-    engine.threads_batch: int(1, 1024), or "cores";
+    engine.threads_batch --"threads-batch": int(1, 1024), or "cores";
     /// Requests that may wait; one more is answered with 503.
     engine.queue_capacity: int(1, 65_536);
     /// Most prompt tokens in a step while other sequences generate: smaller is smoother for them.
@@ -176,7 +176,7 @@ settings! {
     chat.late_system_wrapper: Kind::Text;
 
     /// Temperature; 0 always takes the most probable token.
-    sampling.temperature --"temp": float(0.0, 10.0);
+    sampling.temperature --"temperature" --"temp": float(0.0, 10.0);
     /// Keep the k most probable tokens; 0 is off.
     sampling.top_k --"top-k": int(0, 1_000_000);
     /// Keep the most probable tokens up to this total; 1 is off.
@@ -241,8 +241,8 @@ mod tests {
         let mut seen = HashSet::new();
         for setting in SETTINGS {
             assert!(seen.insert(setting.flag()), "--{}", setting.flag());
-            if let Some(short) = setting.short_flag {
-                assert!(seen.insert(short.to_owned()), "--{short}");
+            for short in setting.short_flags {
+                assert!(seen.insert((*short).to_owned()), "--{short}");
             }
         }
     }
