@@ -22,5 +22,6 @@ pub mod gpu;
 #[cfg(feature = "native")]
 pub mod llama;
 pub mod sampling;
+pub mod telemetry;
 pub mod text;
 pub mod units;
