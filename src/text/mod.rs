@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: templates (they see text only, see `chat`) and sampling (it sees token ids only).
 
+pub mod bpe;
 pub mod byte_codec;
 pub mod control;
 pub mod detokenizer;
@@ -9,6 +10,7 @@ pub mod pieces;
 pub mod stop;
 pub mod tokenizer;
 
+pub use bpe::{HfCodec, HfCodecError};
 pub use byte_codec::ByteCodec;
 pub use detokenizer::Detokenizer;
 pub use stop::StopMatcher;
