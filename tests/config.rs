@@ -174,7 +174,8 @@ fn a_misspelt_variable_of_a_section_is_refused_and_others_are_reported() {
     let error = refused(None, &[("PLATEAU_ENGINE_PARALEL", "2")], &[]);
     assert_eq!(error.origin, Origin::Env("PLATEAU_ENGINE_PARALEL".into()));
     assert!(error.fix.contains("engine.parallel"), "{error}");
-    let resolved = from(None, &[("PLATEAU_PORT", "tcp://10.0.0.1:80"), ("PLATEAU_LOG", "debug"), ("PLATEAU_BIN", "x")], &[]);
+    let resolved =
+        from(None, &[("PLATEAU_PORT", "tcp://10.0.0.1:80"), ("PLATEAU_LOG", "debug"), ("PLATEAU_BIN", "x")], &[]);
     assert_eq!(resolved.doubtful_env, ["PLATEAU_PORT"]);
 }
 

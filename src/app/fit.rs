@@ -87,7 +87,8 @@ impl Fit {
             out.push_str("what would fit:\n");
         }
         for alternative in &self.alternatives {
-            let flags: Vec<String> = alternative.changes.iter().map(|c| format!("{} {}", flag(c.key), c.value)).collect();
+            let flags: Vec<String> =
+                alternative.changes.iter().map(|c| format!("{} {}", flag(c.key), c.value)).collect();
             let _ = writeln!(out, "  {}", flags.join(" "));
         }
         out
@@ -140,7 +141,13 @@ mod tests {
         let refused = fit(600);
         assert!(!refused.fits());
         let table = refused.table();
-        for text in ["KV cache", "recurrent state", "does not fit", "short on the host", "what would fit:\n  --cache-type-k q8_0 --cache-type-v q8_0"] {
+        for text in [
+            "KV cache",
+            "recurrent state",
+            "does not fit",
+            "short on the host",
+            "what would fit:\n  --cache-type-k q8_0 --cache-type-v q8_0",
+        ] {
             assert!(table.contains(text), "no `{text}` in\n{table}");
         }
     }

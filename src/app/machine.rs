@@ -62,9 +62,8 @@ impl HostMemory {
 
 impl Machine {
     pub fn read() -> Machine {
-        let kind = RefreshKind::nothing()
-            .with_cpu(CpuRefreshKind::nothing())
-            .with_memory(MemoryRefreshKind::everything());
+        let kind =
+            RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::everything());
         let system = System::new_with_specifics(kind).ok();
         Machine {
             system: System::long_os_version().ok(),

@@ -1,18 +1,14 @@
 //! The model file: the one that the profile names, or the demo model inside the binary written out for llama.cpp, which
 //! loads from paths alone. Its header is checked here, before any C++ sees it.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::config::plan::ModelSizes;
 use crate::config::ModelConfig;
-use crate::gguf::{Gguf, GgufError, ModelFacts, VocabFacts};
+use crate::config::plan::ModelSizes;
+use crate::gguf::{Gguf, GgufError, ModelFacts, VocabFacts, embedded};
 use crate::units::Bytes;
 
 use super::Failure;
-
-/// The demo model: what `plateau serve` runs when no file is named.
-const EMBEDDED: &[u8] = include_bytes!("../../vendor/demo-model/plateau-demo-q8_0.gguf");
 
 /// A model file on disk. The embedded model's copy is deleted when this is dropped.
 pub struct ModelFile {
@@ -25,7 +21,7 @@ impl ModelFile {
         if let Some(path) = &config.path {
             return Ok(ModelFile { path: path.clone(), copy: None });
         }
-        let copy = write_out().map_err(|e| {
+        let copy = embedded::write().map_err(|e| {
             Failure::Unavailable(format!("the demo model could not be written to the folder for temporary files: {e}"))
         })?;
         Ok(ModelFile { path: copy.path().to_owned(), copy: Some(copy) })
@@ -35,17 +31,15 @@ impl ModelFile {
         &self.path
     }
 
+    /// The file's name without its ending.
+    pub fn stem(&self) -> String {
+        self.path.file_stem().map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())
+    }
+
     /// How people call it.
     pub fn display(&self) -> String {
-        if self.copy.is_some() { "embedded demo model".to_owned() } else { self.path.display().to_string() }
+        if self.copy.is_some() { embedded::NAME.to_owned() } else { self.path.display().to_string() }
     }
-}
-
-fn write_out() -> std::io::Result<tempfile::NamedTempFile> {
-    let mut file = tempfile::Builder::new().prefix("plateau-demo-").suffix(".gguf").tempfile()?;
-    file.write_all(EMBEDDED)?;
-    file.flush()?;
-    Ok(file)
 }
 
 /// What the header of a model file says.

@@ -1,12 +1,14 @@
 //! The server's life: load, bind, say so, serve, drain.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
 
+use crate::api::{ApiState, router};
 use crate::config::{Profile, ServerConfig};
 use crate::engine::{Joiner, Shutdown};
 
@@ -32,21 +34,29 @@ fn load_bar() -> super::start::Progress {
 }
 
 async fn serve_started(started: Started) -> Result<(), Failure> {
-    let signals = Signals::listen()?;
+    let signals = signals()?;
     let listener = bind(&started.profile.server).await?;
     let address = listener.local_addr().map_err(|e| Failure::Internal(format!("the socket has no address: {e}")))?;
     let line = announcement(&started, address);
     let grace = Duration::from_secs(started.profile.server.grace_seconds.into());
-    let (router, joiner) = compose(started, address);
+    let (router, joiner) = compose(started);
     crate::cli::say(&line)?;
     run(Server { listener, router, joiner, signals, grace }).await
 }
 
 /// The layers put together.
-fn compose(started: Started, address: SocketAddr) -> (axum::Router, Joiner) {
-    let Started { profile, facts, handle, joiner, metrics, template } = started;
-    let state = crate::api::ApiState::new(profile, facts, handle, metrics, template, address);
-    (crate::api::router(state), joiner)
+fn compose(started: Started) -> (axum::Router, Joiner) {
+    let Started { profile, model, build, handle, joiner, metrics, template } = started;
+    let state = ApiState {
+        tokenizer: handle.tokenizer().clone(),
+        handle,
+        template: Arc::new(template),
+        profile: Arc::new(profile),
+        model: Arc::new(model),
+        metrics,
+        build: Arc::new(build),
+    };
+    (router(state), joiner)
 }
 
 async fn bind(config: &ServerConfig) -> Result<TcpListener, Failure> {
@@ -65,7 +75,7 @@ async fn bind(config: &ServerConfig) -> Result<TcpListener, Failure> {
 /// One line: where, what, how much, and a first request.
 fn announcement(started: &Started, address: SocketAddr) -> String {
     let facts = started.handle.facts();
-    let name = started.profile.model.alias.as_deref().unwrap_or(&started.facts.name);
+    let name = &started.model.id;
     let url = url(address);
     format!(
         "plateau serves {name} at {url} ({} tokens of context, {} sequences, profile {}); try: \
@@ -90,7 +100,7 @@ struct Server {
     listener: TcpListener,
     router: axum::Router,
     joiner: Joiner,
-    signals: Signals,
+    signals: mpsc::Receiver<()>,
     grace: Duration,
 }
 
@@ -103,7 +113,7 @@ async fn run(server: Server) -> Result<(), Failure> {
     let serving = axum::serve(listener, router).with_graceful_shutdown(until).into_future();
     let mut connections = tokio::spawn(serving);
     let died = tokio::select! {
-        () = signals.next() => None,
+        _ = signals.recv() => None,
         reason = joiner.died() => Some(reason),
         ended = &mut connections => return Err(Failure::Internal(format!("the HTTP server ended: {ended:?}"))),
     };
@@ -116,7 +126,7 @@ async fn run(server: Server) -> Result<(), Failure> {
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may end; a second signal stops at once");
     let ended = tokio::select! {
         how = joiner.shutdown(grace) => how,
-        () = signals.next() => {
+        _ = signals.recv() => {
             tracing::warn!("stopped at once by a second signal");
             return Ok(());
         }
@@ -129,35 +139,16 @@ async fn run(server: Server) -> Result<(), Failure> {
     }
 }
 
-/// SIGINT and SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Signals, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::Internal(format!("signals cannot be received: {e}")));
-        Ok(Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+/// One message for each SIGINT and SIGTERM. Two are enough: the second ends the process.
+fn signals() -> Result<mpsc::Receiver<()>, Failure> {
+    let (sender, receiver) = mpsc::channel(2);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut stream = signal(kind).map_err(|e| Failure::Internal(format!("signals cannot be received: {e}")))?;
+        let sender = sender.clone();
+        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(()).await.is_ok() {} });
     }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
+    Ok(receiver)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_announced_address_can_be_called() {
-        let of = |text: &str| url(text.parse().unwrap());
-        assert_eq!(of("0.0.0.0:8020"), "http://127.0.0.1:8020");
-        assert_eq!(of("[::]:1"), "http://[::1]:1");
-        assert_eq!(of("192.168.1.2:80"), "http://192.168.1.2:80");
-    }
-}
+mod tests;

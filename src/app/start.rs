@@ -1,16 +1,24 @@
 //! Profile -> running engine: devices, header, memory plan, model, chat template. Blocks until the model is loaded.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::api::{BuildInfo, ModelInfo};
 use crate::chat::ChatTemplate;
 use crate::config::{EngineConfig, ModelConfig, Profile};
 use crate::engine::{Engine, EngineSettings, EngineStartError, Handle, Joiner, Loaded};
-use crate::gguf::ModelFacts;
 use crate::telemetry::Metrics;
 use crate::text::Tokenizer;
+use crate::units::{Bytes, Token};
 
+use super::devices::Device;
 use super::fit::Fit;
 use super::machine::HostMemory;
 use super::model::{Header, ModelFile};
 use super::{Failure, StartOptions, devices, free_memory};
+
+/// Stands in for a template that a model does not have: chats are refused with the way out, raw completions work.
+const NO_TEMPLATE: &str = "{{ raise_exception('the model has no chat template: set chat.template to a Jinja file, or send \
+    raw prompts to /v1/completions') }}";
 
 /// Called with 0..=1 while weights are loaded, on the engine thread.
 pub type Progress = Box<dyn FnMut(f32) + Send>;
@@ -18,12 +26,12 @@ pub type Progress = Box<dyn FnMut(f32) + Send>;
 /// A loaded model, ready for requests.
 pub struct Started {
     pub profile: Profile,
-    pub facts: ModelFacts,
+    pub model: ModelInfo,
+    pub build: BuildInfo,
     pub handle: Handle,
     pub joiner: Joiner,
     pub metrics: Metrics,
-    /// `None`: neither the model nor the profile has one.
-    pub template: Option<ChatTemplate>,
+    pub template: ChatTemplate,
 }
 
 /// Starts everything but the port.
@@ -40,19 +48,49 @@ pub fn start(profile: Profile, options: &StartOptions, progress: Progress) -> Re
     let template_source = template_source(&profile, &header)?;
     let metrics = Metrics::new();
     let (handle, joiner) = spawn(&profile, &file, metrics.clone(), progress)?;
-    let template = template_source.map(|source| compile(source, &profile, handle.tokenizer())).transpose()?;
-    Ok(Started { profile, facts: header.model, handle, joiner, metrics, template })
+    let template = compile(template_source, &profile, handle.tokenizer())?;
+    let model = describe(&profile, &file, &header, &handle);
+    let build = BuildInfo { version: super::version(), backend: backend(&devices) };
+    Ok(Started { profile, model, build, handle, joiner, metrics, template })
 }
 
-fn template_source(profile: &Profile, header: &Header) -> Result<Option<String>, Failure> {
-    let Some(path) = &profile.chat.template else { return Ok(header.model.chat_template.clone()) };
+/// The model as clients are told about it.
+fn describe(profile: &Profile, file: &ModelFile, header: &Header, handle: &Handle) -> ModelInfo {
+    let facts = &header.model;
+    let named = profile.model.alias.as_ref().or(Some(&facts.name)).filter(|name| !name.is_empty()).cloned();
+    ModelInfo {
+        id: named.unwrap_or_else(|| file.stem()),
+        created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
+        architecture: facts.architecture.clone(),
+        n_ctx: handle.facts().n_ctx,
+        n_ctx_train: facts.n_ctx_train as usize,
+        n_params: facts.n_params,
+        size: Bytes(header.gguf.tensors.iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
+        quantization: facts.quantization.clone(),
+        n_layer_mtp: facts.n_layer_mtp,
+    }
+}
+
+/// What computes.
+fn backend(devices: &[Device]) -> String {
+    let card = devices.iter().find(|device| device.is_card);
+    format!("llama.cpp ({})", card.or(devices.first()).map_or("none", |device| device.backend.as_str()))
+}
+
+fn template_source(profile: &Profile, header: &Header) -> Result<String, Failure> {
+    let Some(path) = &profile.chat.template else {
+        let own = header.model.chat_template.clone();
+        return Ok(own.unwrap_or_else(|| {
+            tracing::warn!("the model has no chat template: chats are refused, raw completions are served");
+            NO_TEMPLATE.to_owned()
+        }));
+    };
     std::fs::read_to_string(path)
-        .map(Some)
         .map_err(|e| Failure::Unavailable(format!("cannot read the chat template {}: {e}", path.display())))
 }
 
 fn compile(source: String, profile: &Profile, tokenizer: &Tokenizer) -> Result<ChatTemplate, Failure> {
-    let text = |token: Option<crate::units::Token>| token.map(|t| tokenizer.text(t)).unwrap_or_default();
+    let text = |token: Option<Token>| token.map(|t| tokenizer.text(t)).unwrap_or_default();
     let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
     ChatTemplate::new(source, &bos, &eos, profile.limits.template_fuel).map_err(|error| match profile.chat.template {
         Some(_) => Failure::Usage(format!("chat.template: {error}")),

@@ -23,7 +23,7 @@ pub fn report(profile: &Profile) -> Result<Report, Failure> {
     let gpu = Gpu::open();
     let mut text = machine_part(&machine);
     text.push_str(&build_part(&devices));
-    text.push_str(&cards_part(&gpu.cards(), gpu.driver().as_deref()));
+    text.push_str(&cards_part(&gpu.cards(), gpu.driver().as_deref(), devices.iter().any(|d| d.is_card)));
     let file = ModelFile::locate(&profile.model)?;
     let header = Header::read(&file)?;
     text.push_str(&model_part(&file, &header));
@@ -44,7 +44,8 @@ fn machine_part(machine: &Machine) -> String {
     row(&mut out, "kernel", machine.kernel.clone());
     row(&mut out, "cpu", machine.cpu.clone());
     row(&mut out, "extensions", Some(machine.cpu_features.join(" ")).filter(|f| !f.is_empty()));
-    let threads = format!("{} physical, {} threads usable", count(machine.physical_cores), count(machine.usable_threads));
+    let threads =
+        format!("{} physical, {} threads usable", count(machine.physical_cores), count(machine.usable_threads));
     row(&mut out, "cores", Some(threads));
     row(&mut out, "memory", Some(format!("{} available of {}", memory.available, memory.total)));
     row(&mut out, "swap", Some(format!("{} free of {} (never planned with)", memory.swap_free, memory.swap_total)));
@@ -57,7 +58,9 @@ fn machine_part(machine: &Machine) -> String {
 fn build_part(devices: &[Device]) -> String {
     let mut out = format!("\nbuild\n  plateau       {}\n", crate::app::version());
     if devices.is_empty() {
-        out.push_str("  backends      none: this build has no model runtime (it was built without the feature `native`)\n");
+        out.push_str(
+            "  backends      none: this build has no model runtime (it was built without the feature `native`)\n",
+        );
     }
     for device in devices {
         let _ = writeln!(
@@ -69,17 +72,27 @@ fn build_part(devices: &[Device]) -> String {
     out
 }
 
-fn cards_part(cards: &[Card], driver: Option<&str>) -> String {
+fn cards_part(cards: &[Card], driver: Option<&str>, usable: bool) -> String {
     let mut out = "\ncards\n".to_owned();
     if cards.is_empty() {
         out.push_str("  none that NVML knows of: the model runs on the CPU or another backend\n");
+    }
+    if !cards.is_empty() && !usable {
+        out.push_str(
+            "  not used: no plug-in for it is loaded (libggml-cuda.so beside the executable or in model.plugin_dir)\n",
+        );
     }
     if let Some(driver) = driver {
         row(&mut out, "driver", Some(driver.to_owned()));
     }
     for card in cards {
         let name = card.name.clone().unwrap_or_else(|| "unknown".to_owned());
-        let _ = writeln!(out, "  {}: {name}{}", card.index, card.compute_capability.map_or(String::new(), |(a, b)| format!(", compute {a}.{b}")));
+        let _ = writeln!(
+            out,
+            "  {}: {name}{}",
+            card.index,
+            card.compute_capability.map_or(String::new(), |(a, b)| format!(", compute {a}.{b}"))
+        );
         if let Some(memory) = card.memory {
             let _ = writeln!(out, "     {} free of {}, {} used by others", memory.free, memory.total, memory.used);
         }
@@ -105,18 +118,30 @@ fn model_part(file: &ModelFile, header: &Header) -> String {
     row(&mut out, "file", Some(format!("{}, {}", file.display(), Bytes(header.gguf.file_bytes))));
     row(&mut out, "name", Some(model.name.clone()).filter(|name| !name.is_empty()));
     let billions = model.n_params as f64 / 1e9;
-    row(&mut out, "architecture", Some(format!("{}, {billions:.3} B parameters, {}", model.architecture, model.quantization)));
+    row(
+        &mut out,
+        "architecture",
+        Some(format!("{}, {billions:.3} B parameters, {}", model.architecture, model.quantization)),
+    );
     let recurrent = model.recurrent.map_or(0, |r| r.n_layer);
     let layers = format!(
         "{} ({} with attention, {recurrent} recurrent), {} MTP",
         model.n_layer, model.n_layer_attention, model.n_layer_mtp
     );
     row(&mut out, "layers", Some(layers));
-    let heads = format!("{} query, {} key/value, {}/{} wide", model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v);
+    let heads = format!(
+        "{} query, {} key/value, {}/{} wide",
+        model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v
+    );
     row(&mut out, "heads", Some(heads));
     row(&mut out, "trained to", Some(format!("{} tokens", model.n_ctx_train)));
     if let Some(recurrent) = model.recurrent {
-        let state = format!("{} a sequence ({} conv + {} delta)", recurrent.conv_bytes + recurrent.state_bytes, recurrent.conv_bytes, recurrent.state_bytes);
+        let state = format!(
+            "{} a sequence ({} conv + {} delta)",
+            recurrent.conv_bytes + recurrent.state_bytes,
+            recurrent.conv_bytes,
+            recurrent.state_bytes
+        );
         row(&mut out, "state", Some(state));
     }
     let vocab = &header.vocab;
@@ -134,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_card_that_reads_nothing_is_listed_and_nothing_is_invented() {
-        let text = cards_part(&[Card { index: 0, ..Card::default() }], None);
+        let text = cards_part(&[Card { index: 0, ..Card::default() }], None, true);
         assert!(text.contains("0: unknown\n"), "{text}");
         assert!(!text.contains("MHz") && !text.contains(" W") && !text.contains("MiB"), "{text}");
     }
@@ -149,8 +174,14 @@ mod tests {
             power_limit_milliwatts: Some(370_000),
             ..Card::default()
         };
-        let text = cards_part(&[card], Some("580.1"));
-        for part in ["RTX 3090", "23.00 GiB free of 24.00 GiB, 1024.0 MiB used", "31 W, limit 370 W", "580.1"] {
+        let text = cards_part(&[card], Some("580.1"), false);
+        for part in [
+            "RTX 3090",
+            "23.00 GiB free of 24.00 GiB, 1024.0 MiB used",
+            "31 W, limit 370 W",
+            "580.1",
+            "not used: no plug-in",
+        ] {
             assert!(text.contains(part), "no `{part}` in\n{text}");
         }
     }

@@ -88,19 +88,16 @@ fn read_text(reader: impl Read) -> std::io::Result<String> {
 
 async fn talk(started: Started, system: Option<&str>, message: Option<String>) -> Result<(), Failure> {
     let n_ctx = started.handle.facts().n_ctx;
-    let name = started.facts.name.clone();
+    let name = started.model.id;
     let joiner = started.joiner;
-    let Some(template) = started.template else {
-        let text = format!("{name} has no chat template: set chat.template, or serve it and use /v1/completions");
-        return Err(Failure::Unavailable(text));
-    };
-    let mut conversation = Conversation::new(started.profile, started.handle, template, system);
+    let mut conversation = Conversation::new(started.profile, started.handle, started.template, system);
     let mut screen = Screen::terminal();
     let talked = async {
         match message {
             Some(text) => conversation.say(text, &mut screen).await.map(|_| ()),
             None => {
-                screen.note(&format!("{name}, {n_ctx} tokens; /reset forgets, /exit leaves, Ctrl-C stops an answer\n"))?;
+                screen
+                    .note(&format!("{name}, {n_ctx} tokens; /reset forgets, /exit leaves, Ctrl-C stops an answer\n"))?;
                 converse(&mut conversation, &mut screen).await
             }
         }

@@ -83,7 +83,9 @@ fn written(result: std::io::Result<()>) -> Result<(), Failure> {
 
 /// Control characters but line feeds and tabs, made visible.
 fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
 }
 
 #[cfg(test)]
