@@ -11,6 +11,7 @@
 //! text -> gguf               gguf, sampling, config, gpu, telemetry -> nothing but units
 //! ```
 
+pub mod api;
 pub mod chat;
 pub mod config;
 pub mod engine;
