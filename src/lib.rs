@@ -19,5 +19,6 @@ pub mod gguf;
 #[cfg(feature = "native")]
 pub mod llama;
 pub mod sampling;
+pub mod telemetry;
 pub mod text;
 pub mod units;

@@ -32,9 +32,16 @@ pub enum OutputDelta {
     Reasoning(String),
     Content(String),
     /// First delta of a call; `index` from 0, `id` unique and not empty.
-    ToolCall { index: usize, id: String, name: String },
+    ToolCall {
+        index: usize,
+        id: String,
+        name: String,
+    },
     /// A piece of the arguments' JSON text; the pieces of a call join to one valid JSON object.
-    Arguments { index: usize, json: String },
+    Arguments {
+        index: usize,
+        json: String,
+    },
 }
 
 /// Streaming parser of one generation.

@@ -5,6 +5,6 @@
 pub mod profile;
 
 pub use profile::{
-    CacheType, ChatConfig, EngineConfig, FlashAttention, GenerationDefaults, LimitsConfig, ModelConfig,
-    Profile, SamplingDefaults, ServerConfig,
+    CacheType, ChatConfig, EngineConfig, FlashAttention, GenerationDefaults, LimitsConfig, ModelConfig, Profile,
+    SamplingDefaults, ServerConfig,
 };

@@ -181,11 +181,7 @@ impl Profile {
                 n: 8,
                 template_fuel: 10_000_000,
             },
-            chat: ChatConfig {
-                template: None,
-                thinking: None,
-                late_system_wrapper: "[system]\n{}".into(),
-            },
+            chat: ChatConfig { template: None, thinking: None, late_system_wrapper: "[system]\n{}".into() },
             sampling: SamplingDefaults {
                 temperature: 0.6,
                 top_k: 20,

@@ -28,6 +28,20 @@ pub enum RunnerErrorKind {
     Fatal,
 }
 
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineStartError {
+    #[error("cannot load the model: {0}")]
+    Load(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("loading the model failed with a {0}")]
+    Panicked(String),
+    /// The loaded context cannot serve what was asked of it.
+    #[error("the context is unusable: {0}")]
+    Facts(String),
+    #[error("cannot start the engine thread: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
 /// The terminal error of an accepted request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EngineError {

@@ -1,9 +1,15 @@
 //! The async side's door to the engine: submit a request, read its events, cancel by dropping the stream.
 
-use tokio::sync::{mpsc, watch};
+use std::sync::Arc;
 
-use super::request::{Event, GenerationRequest};
+use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
+
+use super::request::{Event, GenerationRequest, PromptItem};
+use super::runner::RunnerFacts;
+use super::sequence::Sequence;
+use super::sink::Sink;
 use super::{SubmitError, stats::EngineStats};
+use crate::text::Tokenizer;
 
 /// Is the engine alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,26 +20,92 @@ pub enum Health {
     Dead(String),
 }
 
-/// Cheap to clone. Dropping the last one stops the engine.
+/// What the engine thread is told.
+pub(super) enum Command {
+    Submit(Box<Sequence>),
+    /// Look at the deadline: the engine is asked to stop.
+    Wake,
+}
+
+/// What does not change while the engine lives.
+pub(super) struct Fixed {
+    pub facts: RunnerFacts,
+    pub tokenizer: Tokenizer,
+}
+
+/// Cheap to clone. Dropping the last one (and all streams) stops the engine.
 #[derive(Clone)]
 pub struct Handle {
-    #[expect(dead_code)]
-    commands: mpsc::Sender<()>,
-    health: watch::Receiver<Health>,
-    stats: watch::Receiver<EngineStats>,
+    pub(super) commands: mpsc::Sender<Command>,
+    /// One permit for each request that may be accepted and not ended: all sequences and the queue.
+    pub(super) places: Arc<Semaphore>,
+    pub(super) fixed: Arc<Fixed>,
+    pub(super) health: watch::Receiver<Health>,
+    pub(super) stats: watch::Receiver<EngineStats>,
 }
 
 impl Handle {
-    /// Never waits: a full queue is `Busy`.
+    /// Never waits: a full queue is `Busy`. The sampler is primed with the prompt here, off the engine thread.
     pub fn submit(&self, request: GenerationRequest) -> Result<EventStream, SubmitError> {
-        let _ = request;
-        unimplemented!()
+        self.alive()?;
+        let n_ctx = self.fixed.facts.n_ctx;
+        let n_prompt = request.prompt.iter().map(PromptItem::n_tokens).sum();
+        if n_prompt >= n_ctx {
+            return Err(SubmitError::TooLong { n_prompt, n_ctx });
+        }
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|error| match error {
+            TryAcquireError::NoPermits => SubmitError::Busy,
+            TryAcquireError::Closed => SubmitError::Stopping,
+        })?;
+        let (sink, stream) = Sink::open(place);
+        let sequence = Box::new(Sequence::new(request, sink, &self.fixed));
+        match self.commands.try_send(Command::Submit(sequence)) {
+            Ok(()) => Ok(stream),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(SubmitError::Busy),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(self.alive().err().unwrap_or(SubmitError::Stopping)),
+        }
     }
+
+    fn alive(&self) -> Result<(), SubmitError> {
+        match &*self.health.borrow() {
+            Health::Ok => Ok(()),
+            Health::Stopping => Err(SubmitError::Stopping),
+            Health::Dead(_) => Err(SubmitError::Dead),
+        }
+    }
+
     pub fn health(&self) -> Health {
         self.health.borrow().clone()
     }
+
     pub fn stats(&self) -> EngineStats {
         self.stats.borrow().clone()
+    }
+
+    /// The loaded context: `n_ctx`, number of sequences, end-of-generation tokens.
+    pub fn facts(&self) -> &RunnerFacts {
+        &self.fixed.facts
+    }
+
+    /// The tokenizer of the loaded model.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.fixed.tokenizer
+    }
+
+    /// Resolves with the reason when the engine dies of a panic or a device error; never on an orderly stop.
+    pub async fn died(&self) -> String {
+        died(self.health.clone()).await
+    }
+}
+
+pub(super) async fn died(mut health: watch::Receiver<Health>) -> String {
+    let reason = match health.wait_for(|h| matches!(h, Health::Dead(_))).await.as_deref() {
+        Ok(Health::Dead(reason)) => Some(reason.clone()),
+        _ => None,
+    };
+    match reason {
+        Some(reason) => reason,
+        None => std::future::pending().await,
     }
 }
 
@@ -43,6 +115,10 @@ pub struct EventStream {
 }
 
 impl EventStream {
+    pub(super) fn new(events: mpsc::Receiver<Event>) -> EventStream {
+        EventStream { events }
+    }
+
     /// `None` after the terminal event.
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await

@@ -3,13 +3,27 @@
 //! HTTP, chat templates and llama.cpp are deliberately absent: requests arrive tokenised through `Handle`, the model is
 //! reached through the seam `ModelRunner`.
 
+mod accept;
+mod admission;
+mod batch;
+mod clock;
 pub mod error;
+pub mod fake;
 pub mod handle;
+mod output;
+mod prefill;
 pub mod request;
 pub mod runner;
+mod scheduler;
+mod sequence;
+mod sink;
 pub mod stats;
+mod step;
+pub mod thread;
 
-pub use error::{EngineError, RunnerError, RunnerErrorKind, SubmitError};
+pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
+pub use fake::FakeRunner;
 pub use handle::{EventStream, Handle, Health};
 pub use request::{Event, Finish, FinishReason, GenerationRequest, Logprob, PromptItem, Timings, Usage};
 pub use runner::{BatchRow, ModelRunner, RunnerFacts};
+pub use thread::{Engine, EngineSettings, Joiner, Loaded, Shutdown};

@@ -55,10 +55,19 @@ pub struct GenerationRequest {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The prompt is being processed: `done` of `total` tokens, `cached` of them reused.
-    Progress { done: usize, total: usize, cached: usize, elapsed_ms: f64 },
+    Progress {
+        done: usize,
+        total: usize,
+        cached: usize,
+        elapsed_ms: f64,
+    },
     /// New text (whole characters, may be empty), the tokens behind it and their logprobs where asked for. Several steps are
     /// joined into one when the client reads slowly. Tokens may run ahead of text that is held back.
-    Delta { text: String, tokens: Vec<Token>, logprobs: Vec<Logprob> },
+    Delta {
+        text: String,
+        tokens: Vec<Token>,
+        logprobs: Vec<Logprob>,
+    },
     Finished(Box<Finish>),
     Failed(super::EngineError),
 }

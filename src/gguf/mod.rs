@@ -1,9 +1,18 @@
 //! Reads GGUF headers in Rust, before any C++ parser sees the file: every count, length, type and offset is checked.
 //!
-//! Deliberately absent: tensor data. Weights are read by llama.cpp alone, from a file that passed these checks.
+//! Deliberately absent: tensor data. Weights are read by llama.cpp alone, from a file that passed these checks. Values that
+//! make llama.cpp's loader abort the process (rather than fail) are refused here by name.
 
 mod facts;
+mod ggml_type;
+mod metadata;
 mod reader;
+mod recurrent;
+mod split;
+mod vocab;
 
-pub use facts::{ModelFacts, RecurrentFacts, TensorBytes, TokenKind, VocabFacts};
+pub use facts::{ModelFacts, TensorBytes};
+pub use ggml_type::GgmlType;
 pub use reader::{Gguf, GgufError, TensorInfo, Value};
+pub use recurrent::RecurrentFacts;
+pub use vocab::{TokenKind, VocabFacts};

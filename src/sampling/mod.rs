@@ -1,9 +1,25 @@
-//! Sampling from one row of raw logits, in Rust: no list of the whole vocabulary is ever built.
+//! Sampling from one row of raw logits, in Rust: no list of the whole vocabulary is ever built for ordinary settings.
+//!
+//! `chain` holds the order of the steps; `row` reads the logits block by block; `candidates` cuts a row to a short list;
+//! `truncate` and `xtc` shorten that; `distribution` picks. `overlay` is what a sequence's past changes in the row.
+//! Rows come from the engine, masks from a constraint: nothing here knows of text, requests or the model.
 
+mod candidates;
 pub mod chain;
+pub mod distribution;
+mod dry;
+mod exp;
+mod history;
 pub mod logprobs;
+mod overlay;
 pub mod params;
+mod penalties;
+mod row;
+mod stream;
+mod truncate;
+mod xtc;
 
 pub use chain::{Mask, SampleError, Sampler};
+pub use distribution::Distribution;
 pub use logprobs::{TokenLogprob, TopLogprob, logprobs};
 pub use params::{Dry, SamplingParams, Xtc};

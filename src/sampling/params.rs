@@ -1,15 +1,18 @@
 //! What a request may say about sampling. Values are checked by whoever builds them (`chat`), clamped nowhere.
 
-/// DRY: a penalty that grows with the length of a repeated run.
+/// DRY: a penalty that grows with the length of a repeated run: `multiplier * base^(length - allowed_length)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dry {
     /// 0 switches it off.
     pub multiplier: f32,
+    /// Below 1 it is off too.
     pub base: f32,
+    /// Runs shorter than this many tokens cost nothing.
     pub allowed_length: u32,
     /// How many of the last tokens are looked at; `None` is all.
     pub last_n: Option<u32>,
-    /// Runs never reach over these tokens (encoded sequence breakers, single-token ones).
+    /// Runs never reach over these tokens, and they are never penalised: the encoded sequence breakers, one token each (the
+    /// last one of a breaker that encodes to several).
     pub breakers: Vec<u32>,
 }
 
@@ -18,6 +21,7 @@ pub struct Dry {
 pub struct Xtc {
     /// 0 switches it off.
     pub probability: f32,
+    /// Over 0.5 it is off: two tokens cannot both be that probable.
     pub threshold: f32,
 }
 
@@ -25,7 +29,7 @@ pub struct Xtc {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
     pub temperature: f32,
-    /// 0: off.
+    /// 0, or the size of the vocabulary and more: off.
     pub top_k: u32,
     /// 1: off.
     pub top_p: f32,
@@ -41,7 +45,7 @@ pub struct SamplingParams {
     pub frequency_penalty: f32,
     /// How many of the last tokens the three penalties look at; `None` is all of prompt and answer, 0 switches them off.
     pub penalty_last_n: Option<u32>,
-    /// Added to the logits; `f32::NEG_INFINITY` bans a token.
+    /// Added to the logits; `f32::NEG_INFINITY` bans a token. Ids past the row's end have no effect.
     pub logit_bias: Vec<(u32, f32)>,
     pub seed: u64,
 }

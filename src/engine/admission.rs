@@ -1,0 +1,196 @@
+//! The slots of the context, and who may have how much of the KV cache.
+//!
+//! All sequences share one cache of `n_ctx` tokens. A request with `max_tokens` is promised prompt and answer in full; one
+//! without is promised its prompt and some headroom and grows. Promises never exceed the cache. What finished sequences
+//! left behind is promised to nobody: it is reused or evicted.
+
+use super::request::PromptItem;
+use super::sequence::{Extent, Sequence};
+use crate::units::SeqId;
+
+/// An elastic request is admitted with room for this part of the cache beyond its prompt, so that it is not set back at
+/// once: 1/16, at most `MAX_HEADROOM_TOKENS`.
+const HEADROOM_PART: usize = 16;
+/// About a minute of decoding; more would only keep others out.
+const MAX_HEADROOM_TOKENS: usize = 1024;
+
+/// Tokens that must be free for `sequence` to be admitted.
+pub(super) fn reserve_tokens(sequence: &Sequence, n_ctx: usize) -> usize {
+    let wanted = match sequence.max_tokens {
+        Some(max) => sequence.n_prompt.saturating_add(max as usize),
+        None => sequence.n_tokens + (n_ctx / HEADROOM_PART).clamp(1, MAX_HEADROOM_TOKENS),
+    };
+    wanted.min(n_ctx)
+}
+
+/// One sequence of the context.
+pub(super) struct Slot {
+    pub seq: SeqId,
+    /// What of the occupant's items, or of `left`, is in the KV cache.
+    pub fill: Extent,
+    /// Items in the KV cache while nobody is in the slot.
+    pub left: Vec<PromptItem>,
+    /// Was cut and has not been in a step since: a second cut is not possible.
+    pub cut: bool,
+    /// Step of the last row.
+    pub last_used: u64,
+    pub occupant: Option<Box<Sequence>>,
+}
+
+impl Slot {
+    fn new(seq: SeqId) -> Slot {
+        Slot { seq, fill: Extent::default(), left: Vec::new(), cut: false, last_used: 0, occupant: None }
+    }
+
+    /// Items that the occupant must still have processed.
+    pub fn n_pending(&self) -> usize {
+        self.occupant.as_ref().map_or(0, |sequence| sequence.items.len() - self.fill.n_items)
+    }
+
+    /// The model has forgotten the slot.
+    pub fn forget(&mut self) {
+        self.fill = Extent::default();
+        self.left.clear();
+        self.cut = false;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.occupant.is_none()
+    }
+}
+
+/// The place of an admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub slot: usize,
+    /// Items of the slot's state that the new sequence begins with.
+    pub n_common: usize,
+}
+
+/// All slots.
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+}
+
+impl std::ops::Index<usize> for Slots {
+    type Output = Slot;
+    fn index(&self, slot: usize) -> &Slot {
+        &self.slots[slot]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Slots {
+    fn index_mut(&mut self, slot: usize) -> &mut Slot {
+        &mut self.slots[slot]
+    }
+}
+
+impl Slots {
+    pub fn new(n: usize) -> Slots {
+        Slots { slots: (0..n as u32).map(|seq| Slot::new(SeqId(seq))).collect() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
+    /// Slots with a sequence in them.
+    pub fn active(&self) -> impl Iterator<Item = (usize, &Sequence)> {
+        self.slots.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.occupant.as_deref()?)))
+    }
+
+    pub fn n_active(&self) -> usize {
+        self.active().count()
+    }
+
+    /// Tokens in the KV cache.
+    pub fn n_fill(&self) -> usize {
+        self.slots.iter().map(|slot| slot.fill.n_tokens).sum()
+    }
+
+    /// Tokens promised to the active sequences.
+    pub fn committed(&self) -> usize {
+        self.active().map(|(_, sequence)| sequence.reserve).sum()
+    }
+
+    /// The idle slot for `sequence`: the one with the longest usable common prefix, else an empty one, else the one that was
+    /// not used for longest. `None`: all are taken. A hybrid model cannot be cut back, so there a state is usable only
+    /// where the prompt goes on from its very end.
+    pub fn choose(&self, sequence: &Sequence, hybrid: bool) -> Option<Choice> {
+        let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_idle());
+        let choices = idle.map(|(i, slot)| {
+            let usable = if sequence.cache_prompt { usable_prefix(&slot.left, &sequence.items, hybrid) } else { 0 };
+            let rank = (usable, slot.left.is_empty(), std::cmp::Reverse(slot.last_used));
+            (rank, Choice { slot: i, n_common: usable })
+        });
+        choices.max_by_key(|(rank, choice)| (*rank, std::cmp::Reverse(choice.slot))).map(|(_, choice)| choice)
+    }
+
+    /// The idle slot with state that was not used for longest.
+    pub fn oldest_idle(&self) -> Option<usize> {
+        let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_idle() && slot.fill.n_tokens > 0);
+        idle.min_by_key(|(_, slot)| slot.last_used).map(|(i, _)| i)
+    }
+
+    /// The active sequence that gives way first: the newest elastic one.
+    pub fn newest_elastic(&self) -> Option<usize> {
+        let elastic = self.active().filter(|(_, sequence)| sequence.is_elastic());
+        elastic.max_by_key(|(_, sequence)| sequence.serial).map(|(i, _)| i)
+    }
+
+    /// The newest of the active sequences.
+    pub fn newest(&self) -> Option<usize> {
+        self.active().max_by_key(|(_, sequence)| sequence.serial).map(|(i, _)| i)
+    }
+}
+
+/// Leading items of `state` that a sequence with `items` may keep. One item is always left to decode, for its logits.
+fn usable_prefix(state: &[PromptItem], items: &[PromptItem], hybrid: bool) -> usize {
+    let n_common = state.iter().zip(items).take_while(|(a, b)| a == b).count();
+    let usable = n_common.min(items.len().saturating_sub(1));
+    if hybrid && usable < state.len() { 0 } else { usable }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::units::Token;
+
+    fn items(tokens: &[u32]) -> Vec<PromptItem> {
+        tokens.iter().map(|&t| PromptItem::Token(Token(t))).collect()
+    }
+
+    #[test]
+    fn a_prefix_leaves_one_item_to_decode() {
+        assert_eq!(usable_prefix(&items(&[1, 2, 3]), &items(&[1, 2, 3]), false), 2);
+        assert_eq!(usable_prefix(&items(&[1, 2, 3]), &items(&[1, 2, 3, 4]), false), 3);
+        assert_eq!(usable_prefix(&items(&[1, 2, 3]), &items(&[1, 9, 3, 4]), false), 1);
+    }
+
+    #[test]
+    fn a_hybrid_state_is_kept_whole_or_not_at_all() {
+        assert_eq!(usable_prefix(&items(&[1, 2, 3]), &items(&[1, 2, 3]), true), 0);
+        assert_eq!(usable_prefix(&items(&[1, 2, 3]), &items(&[1, 2, 3, 4]), true), 3);
+        assert_eq!(usable_prefix(&items(&[1, 2, 3]), &items(&[1, 2, 9, 4]), true), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_usable_prefix_is_a_prefix_of_both(
+            state in prop::collection::vec(0u32..3, 0..8),
+            prompt in prop::collection::vec(0u32..3, 1..8),
+            hybrid: bool,
+        ) {
+            let n = usable_prefix(&items(&state), &items(&prompt), hybrid);
+            prop_assert!(n < prompt.len());
+            prop_assert_eq!(&state[..n], &prompt[..n]);
+            prop_assert!(!hybrid || n == 0 || n == state.len());
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! One accepted request on its way: what it must have in the KV cache, its sampler, its text, its events.
+//!
+//! A sequence does not know where it sits. It keeps all of its state while it waits, also when it was set back to the
+//! queue in the middle of its answer: then prompt and answer so far are simply what must be processed again.
+
+use std::time::Instant;
+
+use super::EngineError;
+use super::accept::Limits;
+use super::clock::{Clock, Ending, Totals};
+use super::handle::Fixed;
+use super::output::Output;
+use super::request::{Event, Finish, FinishReason, GenerationRequest, Logprob, PromptItem, Usage};
+use super::sink::{Sink, Terminal};
+use crate::sampling::{Sampler, logprobs};
+use crate::telemetry::Metrics;
+use crate::text::Tokenizer;
+use crate::units::{Pos, Token};
+
+/// How far a list of items has come: pictures take more tokens than positions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub n_items: usize,
+    /// Room in the KV cache.
+    pub n_tokens: usize,
+    pub n_pos: usize,
+}
+
+impl Extent {
+    pub fn of(items: &[PromptItem]) -> Extent {
+        let mut extent = Extent::default();
+        items.iter().for_each(|item| extent.advance(item));
+        extent
+    }
+
+    pub fn advance(&mut self, item: &PromptItem) {
+        self.n_items += 1;
+        self.n_tokens += item.n_tokens();
+        self.n_pos += item.n_pos();
+    }
+
+    /// The position after it.
+    pub fn pos(&self) -> Pos {
+        Pos(u32::try_from(self.n_pos).expect("n_ctx, the bound of every position, fits llama.cpp's 32 bits"))
+    }
+}
+
+/// State of a request between submission and its terminal event.
+pub(super) struct Sequence {
+    id: String,
+    /// Prompt and answer so far; the last item is not in the KV cache yet.
+    pub items: Vec<PromptItem>,
+    /// Tokens of `items`.
+    pub n_tokens: usize,
+    pub n_prompt: usize,
+    pub n_cached: usize,
+    pub n_generated: usize,
+    pub max_tokens: Option<u32>,
+    pub cache_prompt: bool,
+    ignore_eos: bool,
+    logprobs: Option<u8>,
+    progress: bool,
+    show_control: bool,
+    sampler: Sampler,
+    output: Output,
+    pub clock: Clock,
+    pub sink: Sink,
+    /// Order of arrival at the engine.
+    pub serial: u64,
+    /// Tokens of the KV cache that are promised to it while it is in a slot.
+    pub reserve: usize,
+    /// It was in a batch that ran out of memory before.
+    pub out_of_memory: bool,
+}
+
+impl Sequence {
+    pub fn new(request: GenerationRequest, sink: Sink, fixed: &Fixed) -> Sequence {
+        let GenerationRequest {
+            id,
+            prompt,
+            mut sampling,
+            stop,
+            max_tokens,
+            ignore_eos,
+            logprobs,
+            cache_prompt,
+            progress,
+            show_control,
+            arrived,
+        } = request;
+        if ignore_eos {
+            sampling.logit_bias.extend(fixed.facts.eog.iter().map(|token| (token.0, f32::NEG_INFINITY)));
+        }
+        let mut sampler = Sampler::new(sampling);
+        for PromptItem::Token(token) in &prompt {
+            sampler.accept(token.0);
+        }
+        let n_prompt = Extent::of(&prompt).n_tokens;
+        Sequence {
+            id,
+            items: prompt,
+            n_tokens: n_prompt,
+            n_prompt,
+            n_cached: 0,
+            n_generated: 0,
+            max_tokens,
+            cache_prompt,
+            ignore_eos,
+            logprobs,
+            progress,
+            show_control,
+            sampler,
+            output: Output::new(stop),
+            clock: Clock::new(arrived),
+            sink,
+            serial: 0,
+            reserve: 0,
+            out_of_memory: false,
+        }
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// It was in a slot before.
+    pub fn started(&self) -> bool {
+        self.clock.admitted.is_some()
+    }
+
+    /// It grows as it needs; the others have said how far they may go.
+    pub fn is_elastic(&self) -> bool {
+        self.max_tokens.is_none()
+    }
+
+    /// Tells the client how far the prompt is, where it asked.
+    pub fn report_progress(&self, n_done: usize, now: Instant) {
+        if !self.progress || self.n_generated > 0 {
+            return;
+        }
+        let started = self.clock.prefill_started.unwrap_or(now);
+        self.sink.progress(Event::Progress {
+            done: n_done.min(self.n_prompt),
+            total: self.n_prompt,
+            cached: self.n_cached,
+            elapsed_ms: now.saturating_duration_since(started).as_secs_f64() * 1000.0,
+        });
+    }
+
+    /// Takes one token from `logits`. `Some`: the generation is over.
+    pub fn sample(
+        &mut self,
+        logits: &[f32],
+        fixed: &Fixed,
+        now: Instant,
+        metrics: &Metrics,
+    ) -> Result<Option<FinishReason>, EngineError> {
+        let eog = if self.ignore_eos { &[][..] } else { &fixed.facts.eog };
+        let limits = Limits { eog, max_tokens: self.max_tokens, n_ctx: fixed.facts.n_ctx };
+        self.clock.prefilled.get_or_insert(now);
+        // Only a request for no tokens at all is at its end here.
+        if let Some(reason) = limits.reached(self.n_generated, self.n_tokens) {
+            return Ok(Some(reason));
+        }
+        let token = Token(self.sampler.sample(logits, None).map_err(EngineError::Sample)?);
+        self.sampler.accept(token.0);
+        self.n_generated += 1;
+        if let Some(last) = self.clock.last_token.replace(now) {
+            metrics.token_interval(now.saturating_duration_since(last));
+        }
+        if let Some(reason) = limits.ends_at(token) {
+            return Ok(Some(reason));
+        }
+        self.items.push(PromptItem::Token(token));
+        self.n_tokens += 1;
+        let logprob = self.logprobs.map(|n| logprob(&fixed.tokenizer, logits, token, n));
+        let hidden = !self.show_control && fixed.tokenizer.is_control(token);
+        let bytes = if hidden { &[] } else { fixed.tokenizer.piece(token) };
+        if let Some(stop) = self.output.push(token, bytes, logprob, &mut self.sink.pending) {
+            return Ok(Some(FinishReason::Stop(stop)));
+        }
+        Ok(limits.reached(self.n_generated, self.n_tokens))
+    }
+
+    /// Reports the end and makes the terminal event, to be sent by the caller. The completion counts every token sampled,
+    /// also the one that ended it.
+    pub fn end(mut self, mut ending: Ending, metrics: &Metrics) -> (Sink, Terminal) {
+        let usage = Usage { prompt: self.n_prompt, cached: self.n_cached, completion: self.n_generated };
+        if let Ending::Finished(reason) = &mut ending
+            && !matches!(reason, FinishReason::Stop(_))
+            && let Some(stop) = self.output.finish(&mut self.sink.pending)
+        {
+            *reason = FinishReason::Stop(stop);
+        }
+        let totals = Totals { usage, empty: self.output.is_empty() };
+        self.clock.report(&self.id, &ending, totals, metrics);
+        let terminal = match ending {
+            Ending::Failed(error) => Terminal::Failed(error),
+            Ending::Finished(reason) => {
+                let pending = std::mem::take(&mut self.sink.pending);
+                Terminal::Finished(Box::new(Finish {
+                    reason,
+                    text: pending.text,
+                    tokens: pending.tokens,
+                    logprobs: pending.logprobs,
+                    usage,
+                    timings: self.clock.timings(usage),
+                }))
+            }
+        };
+        (self.sink, terminal)
+    }
+}
+
+fn logprob(tokenizer: &Tokenizer, logits: &[f32], token: Token, n: u8) -> Logprob {
+    let of = logprobs(logits, token.0, usize::from(n));
+    let top = of.top.iter().map(|t| {
+        let token = Token(t.token);
+        (token, tokenizer.text(token), tokenizer.piece(token).to_vec(), t.logprob)
+    });
+    Logprob {
+        token,
+        text: tokenizer.text(token),
+        bytes: tokenizer.piece(token).to_vec(),
+        logprob: of.logprob,
+        top: top.collect(),
+    }
+}

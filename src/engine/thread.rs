@@ -1,0 +1,254 @@
+//! The engine thread: start-up, the command loop, an orderly stop, and what is left when it dies.
+//!
+//! A std thread, because a model is bound to the thread that made it and because nothing here may await.
+
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc as ready_channel};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::EngineError;
+use super::error::{EngineStartError, RunnerError};
+use super::handle::{self, Command, Fixed, Handle, Health};
+use super::runner::{ModelRunner, RunnerFacts};
+use super::scheduler::Scheduler;
+use super::stats::EngineStats;
+use crate::config::EngineConfig;
+use crate::telemetry::Metrics;
+use crate::text::Tokenizer;
+
+/// How long a stop waits for the step that runs when the grace is over. A longer one hangs in the device.
+const LAST_STEP: Duration = Duration::from_secs(10);
+/// Grace periods beyond it are cut: a point in time must not overflow.
+const MAX_GRACE: Duration = Duration::from_secs(24 * 3600);
+
+/// A model that is ready to run, made on the engine thread.
+pub struct Loaded {
+    pub runner: Box<dyn ModelRunner>,
+    pub tokenizer: Tokenizer,
+}
+
+/// What the engine needs to know beside the runner's facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// Requests that may wait when all sequences are taken.
+    pub queue_capacity: usize,
+    /// Rows of a step while anything decodes.
+    pub prefill_chunk_tokens: usize,
+}
+
+impl From<&EngineConfig> for EngineSettings {
+    fn from(config: &EngineConfig) -> EngineSettings {
+        EngineSettings {
+            queue_capacity: config.queue_capacity as usize,
+            prefill_chunk_tokens: config.prefill_chunk_tokens as usize,
+        }
+    }
+}
+
+/// How a stop went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// The thread has ended.
+    Clean,
+    /// It was dead, with the reason.
+    Died(String),
+    /// It hangs in a step; it is left behind.
+    Stuck,
+}
+
+/// The way to start an engine.
+pub struct Engine;
+
+impl Engine {
+    /// Starts the thread, makes the model on it with `factory` and waits until it is loaded. Blocks, so call it outside of
+    /// the runtime or through `spawn_blocking`.
+    pub fn spawn<F, E>(
+        factory: F,
+        settings: EngineSettings,
+        metrics: Metrics,
+    ) -> Result<(Handle, Joiner), EngineStartError>
+    where
+        F: FnOnce() -> Result<Loaded, E> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (ready_sender, ready) = ready_channel::sync_channel(1);
+        let (stop, stop_receiver) = watch::channel(None);
+        let body = move || {
+            let loaded = match catch_unwind(AssertUnwindSafe(factory)) {
+                Ok(Ok(loaded)) => check(loaded.runner.facts()).map(|()| loaded),
+                Ok(Err(error)) => Err(EngineStartError::Load(error.into())),
+                Err(panic) => Err(EngineStartError::Panicked(panic_message(&*panic))),
+            };
+            match loaded {
+                Err(error) => drop(ready_sender.send(Err(error))),
+                Ok(loaded) => {
+                    let (handle, thread) = EngineThread::new(loaded, settings, metrics, stop_receiver);
+                    // If the starter is gone, so is the handle, and the loop below ends at once.
+                    drop(ready_sender.send(Ok(handle)));
+                    thread.run();
+                }
+            }
+        };
+        let thread =
+            std::thread::Builder::new().name("engine".to_owned()).spawn(body).map_err(EngineStartError::Thread)?;
+        let handle = match ready.recv() {
+            Ok(ready) => ready?,
+            Err(_) => return Err(EngineStartError::Panicked("the thread ended while it loaded".to_owned())),
+        };
+        let joiner = Joiner { thread, stop, commands: handle.commands.downgrade(), health: handle.health.clone() };
+        Ok((handle, joiner))
+    }
+}
+
+/// Facts that the batch builder counts on: every sequence has its decode row and its output in each step.
+fn check(facts: &RunnerFacts) -> Result<(), EngineStartError> {
+    let RunnerFacts { n_ctx, n_seq_max, n_batch, n_outputs_max, .. } = *facts;
+    let wrong = if n_seq_max == 0 || n_ctx < 2 {
+        format!("{n_seq_max} sequences over {n_ctx} tokens")
+    } else if n_batch <= n_seq_max {
+        format!("a batch of {n_batch} rows for {n_seq_max} sequences and their prefill")
+    } else if n_outputs_max < n_seq_max {
+        format!("{n_outputs_max} outputs a step for {n_seq_max} sequences")
+    } else {
+        return Ok(());
+    };
+    Err(EngineStartError::Facts(wrong))
+}
+
+/// Waits for the end of the thread. Dropping it lets the thread end by itself, with the last handle.
+pub struct Joiner {
+    thread: std::thread::JoinHandle<()>,
+    /// Point in time at which running generations fail.
+    stop: watch::Sender<Option<Instant>>,
+    commands: mpsc::WeakSender<Command>,
+    health: watch::Receiver<Health>,
+}
+
+impl Joiner {
+    /// Stops: waiting requests fail at once, running generations when `grace` is over.
+    pub async fn shutdown(mut self, grace: Duration) -> Shutdown {
+        let grace = grace.min(MAX_GRACE);
+        self.stop.send_replace(Some(Instant::now() + grace));
+        if let Some(commands) = self.commands.upgrade() {
+            // The channel has a place for it. If it is closed, the thread is about to end.
+            let _ = commands.try_send(Command::Wake);
+        }
+        // The thread drops its end of `health` last.
+        let ended = async { while self.health.changed().await.is_ok() {} };
+        if tokio::time::timeout(grace + LAST_STEP, ended).await.is_err() {
+            return Shutdown::Stuck;
+        }
+        let joined = self.thread.join();
+        match (&*self.health.borrow(), joined) {
+            (Health::Dead(reason), _) => Shutdown::Died(reason.clone()),
+            (_, Err(panic)) => Shutdown::Died(panic_message(&*panic)),
+            (_, Ok(())) => Shutdown::Clean,
+        }
+    }
+
+    /// Resolves with the reason when the engine dies of a panic or a device error; never on an orderly stop.
+    pub async fn died(&self) -> String {
+        handle::died(self.health.clone()).await
+    }
+}
+
+/// What the thread owns. Fields are dropped in order: `health` last, when the model is gone.
+struct EngineThread {
+    scheduler: Scheduler,
+    commands: mpsc::Receiver<Command>,
+    stop: watch::Receiver<Option<Instant>>,
+    deadline: Option<Instant>,
+    health: watch::Sender<Health>,
+}
+
+impl EngineThread {
+    fn new(
+        loaded: Loaded,
+        settings: EngineSettings,
+        metrics: Metrics,
+        stop: watch::Receiver<Option<Instant>>,
+    ) -> (Handle, EngineThread) {
+        let Loaded { runner, tokenizer } = loaded;
+        let facts = runner.facts().clone();
+        let n_places = facts.n_seq_max + settings.queue_capacity;
+        // A message for every accepted request, and one to wake the thread: sending never fails for lack of room.
+        let (commands, receiver) = mpsc::channel(n_places + 1);
+        let (health_sender, health) = watch::channel(Health::Ok);
+        let (stats_sender, stats) = watch::channel(EngineStats::of(&facts));
+        let fixed = Arc::new(Fixed { facts, tokenizer });
+        let chunk = settings.prefill_chunk_tokens.max(1);
+        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), chunk, metrics, stats_sender);
+        let places = Arc::new(Semaphore::new(n_places));
+        let thread = EngineThread { scheduler, commands: receiver, stop, deadline: None, health: health_sender };
+        (Handle { commands, places, fixed, health, stats }, thread)
+    }
+
+    fn run(mut self) {
+        let reason = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic_message(&*panic),
+        };
+        tracing::error!(reason, "the engine stopped");
+        self.health.send_replace(Health::Dead(reason));
+        self.commands.close();
+        // What a panic left behind may be inconsistent. Sinks that this does not reach end when they are dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            self.scheduler.fail_all(&EngineError::Dead);
+            self.scheduler.publish();
+        }));
+        while let Some(command) = self.commands.blocking_recv() {
+            drop(command);
+        }
+        // The runner of a lost device may panic once more in its destructor.
+        let EngineThread { scheduler, health, .. } = self;
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(scheduler)));
+        drop(health);
+    }
+
+    /// Runs until the last handle is gone or a stop is done. An error is the death of the engine.
+    fn serve(&mut self) -> Result<(), RunnerError> {
+        self.scheduler.publish();
+        loop {
+            if self.scheduler.is_idle() {
+                match self.commands.blocking_recv() {
+                    None => return Ok(()),
+                    Some(command) => self.take(command),
+                }
+            }
+            while let Ok(command) = self.commands.try_recv() {
+                self.take(command);
+            }
+            self.check_stop();
+            self.scheduler.advance()?;
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Submit(sequence) => self.scheduler.accept(sequence),
+            Command::Wake => {}
+        }
+    }
+
+    fn check_stop(&mut self) {
+        // An error means that nobody will ask for a stop any more.
+        if self.stop.has_changed().unwrap_or(false) {
+            self.deadline = *self.stop.borrow_and_update();
+            self.health.send_replace(Health::Stopping);
+            self.commands.close();
+            self.scheduler.stop_accepting();
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            self.scheduler.fail_all(&EngineError::Stopping);
+        }
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panic: {}", text.unwrap_or("without a message"))
+}

@@ -1,0 +1,205 @@
+//! A logits row as the chain sees it: raw logits, the few values that bias and penalties changed, and a mask, read block
+//! by block without copying the row. It does not choose anything: it finds maxima and sums.
+
+use super::chain::{Mask, SampleError};
+use super::exp::exp;
+
+/// Tokens in a block: a whole number of mask words, small enough to look through, large enough to keep block lists short.
+pub(super) const BLOCK: usize = 128;
+/// Independent accumulators of a loop; the compiler maps them to vector registers.
+const LANES: usize = 32;
+const WORD_BITS: usize = 32;
+
+pub(super) type Block = [f32; BLOCK];
+
+/// One row. A value in `changed` replaces the raw logit; a token that `mask` forbids counts as -inf.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    logits: &'a [f32],
+    /// (token, logit), ascending by token, each token once.
+    changed: &'a [(u32, f32)],
+    mask: Option<Mask<'a>>,
+}
+
+/// What the first pass over a row finds: the largest value of each block and of the row.
+#[derive(Clone, Copy)]
+pub(super) struct Peaks<'a> {
+    pub(super) maxima: &'a [f32],
+    pub(super) top: f32,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn new(logits: &'a [f32], changed: &'a [(u32, f32)], mask: Option<Mask<'a>>) -> Row<'a> {
+        Row { logits, changed, mask }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.logits.len()
+    }
+
+    /// The first pass. NaN anywhere in the raw row is an error, also under the mask: such a row came from a broken step.
+    pub(super) fn peaks<'b>(&self, maxima: &'b mut Vec<f32>) -> Result<Peaks<'b>, SampleError> {
+        maxima.clear();
+        let mut nan = false;
+        self.for_each(
+            |_| true,
+            |index, block| {
+                nan |= has_nan(&self.logits[index * BLOCK..self.logits.len().min((index + 1) * BLOCK)]);
+                maxima.push(block_max(block));
+            },
+        );
+        if nan && let Some(token) = self.logits.iter().position(|x| x.is_nan()) {
+            return Err(SampleError::NotANumber { token: token as u32 });
+        }
+        let top = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        Ok(Peaks { maxima, top })
+    }
+
+    /// Sum of e^((x - top) * scale) over each block, and over the row.
+    pub(super) fn sums(&self, peaks: Peaks<'_>, scale: f32, sums: &mut Vec<f32>) -> f64 {
+        sums.clear();
+        self.for_each(|_| true, |_, block| sums.push(block_sum(block, peaks.top, scale)));
+        sums.iter().map(|&sum| f64::from(sum)).sum()
+    }
+
+    /// Calls `visit` for the blocks that `wanted` names, in order. A block past the row's end is filled up with -inf.
+    #[inline(always)]
+    pub(super) fn for_each(&self, mut wanted: impl FnMut(usize) -> bool, mut visit: impl FnMut(usize, &Block)) {
+        let mut changed = self.changed;
+        for (index, chunk) in self.logits.chunks(BLOCK).enumerate() {
+            let end = (index + 1) * BLOCK;
+            let here = changed.iter().take_while(|(token, _)| (*token as usize) < end).count();
+            let (patches, rest) = changed.split_at(here);
+            changed = rest;
+            if !wanted(index) {
+                continue;
+            }
+            match <&Block>::try_from(chunk) {
+                Ok(block) if patches.is_empty() && self.mask.is_none() => visit(index, block),
+                _ => visit(index, &self.patched(index, chunk, patches)),
+            }
+        }
+    }
+
+    /// One block by value.
+    pub(super) fn block(&self, index: usize) -> Block {
+        let start = index * BLOCK;
+        let end = self.logits.len().min(start + BLOCK);
+        let first = self.changed.partition_point(|(token, _)| (*token as usize) < start);
+        let last = self.changed.partition_point(|(token, _)| (*token as usize) < end);
+        self.patched(index, &self.logits[start..end], &self.changed[first..last])
+    }
+
+    /// One value; -inf past the end.
+    pub(super) fn value(&self, token: u32) -> f32 {
+        let index = token as usize;
+        if index >= self.logits.len() || !self.mask.is_none_or(|mask| mask.allows(token)) {
+            return f32::NEG_INFINITY;
+        }
+        match self.changed.binary_search_by_key(&token, |entry| entry.0) {
+            Ok(at) => self.changed[at].1,
+            Err(_) => self.logits[index],
+        }
+    }
+
+    fn patched(&self, index: usize, chunk: &[f32], patches: &[(u32, f32)]) -> Block {
+        let mut block = [f32::NEG_INFINITY; BLOCK];
+        block[..chunk.len()].copy_from_slice(chunk);
+        for &(token, logit) in patches {
+            block[token as usize % BLOCK] = logit;
+        }
+        if let Some(mask) = self.mask {
+            let words = mask.0.iter().copied().chain(std::iter::repeat(0)).skip(index * BLOCK / WORD_BITS);
+            for (part, word) in block.chunks_mut(WORD_BITS).zip(words) {
+                forbid(part, word);
+            }
+        }
+        block
+    }
+}
+
+/// Puts -inf where `word` has a zero bit.
+fn forbid(part: &mut [f32], word: u32) {
+    if word == u32::MAX {
+        return;
+    }
+    for (bit, x) in part.iter_mut().enumerate() {
+        *x = if word >> bit & 1 == 1 { *x } else { f32::NEG_INFINITY };
+    }
+}
+
+/// e^((x - top) * scale): the weight of a value beside the row's largest.
+#[inline(always)]
+pub(super) fn weight(x: f32, top: f32, scale: f32) -> f32 {
+    exp((x - top) * scale)
+}
+
+#[inline(always)]
+fn has_nan(values: &[f32]) -> bool {
+    // No early end: a plain fold over all values is what becomes vector code.
+    values.iter().fold(0_u32, |found, x| found | u32::from(x.is_nan())) != 0
+}
+
+#[inline(always)]
+fn block_max(block: &Block) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for chunk in block.chunks_exact(LANES) {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = if x > *lane { x } else { *lane };
+        }
+    }
+    reduce(lanes, |a, b| if b > a { b } else { a })
+}
+
+#[inline(always)]
+fn block_sum(block: &Block, top: f32, scale: f32) -> f32 {
+    let mut lanes = [0.0_f32; LANES];
+    for chunk in block.chunks_exact(LANES) {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += weight(x, top, scale);
+        }
+    }
+    reduce(lanes, |a, b| a + b)
+}
+
+/// Folds halves onto each other: a fixed order, and log2 steps in place of a chain.
+#[inline(always)]
+fn reduce(mut lanes: [f32; LANES], fold: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = fold(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_view_of_a_row_agrees_with_the_single_value(
+            logits in prop::collection::vec(-5.0_f32..5.0, 1..400),
+            edits in prop::collection::btree_map(0_u32..400, -9.0_f32..9.0, 0..20),
+            mask in prop::option::of(prop::collection::vec(any::<u32>(), 0..14)),
+        ) {
+            let changed: Vec<(u32, f32)> = edits.into_iter().filter(|e| (e.0 as usize) < logits.len()).collect();
+            let row = Row::new(&logits, &changed, mask.as_deref().map(Mask));
+            let expected: Vec<f32> = (0..logits.len() as u32).map(|token| row.value(token)).collect();
+            let mut seen = Vec::new();
+            row.for_each(|_| true, |index, block| {
+                assert_eq!(&row.block(index), block);
+                seen.extend_from_slice(block);
+            });
+            prop_assert!(seen[logits.len()..].iter().all(|&x| x == f32::NEG_INFINITY));
+            prop_assert_eq!(&seen[..logits.len()], &expected[..]);
+            let mut maxima = Vec::new();
+            let peaks = row.peaks(&mut maxima).unwrap();
+            prop_assert_eq!(peaks.top, expected.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        }
+    }
+}
