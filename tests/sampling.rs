@@ -419,7 +419,10 @@ fn the_same_seed_gives_the_same_tokens_on_every_machine() {
     assert_eq!(tokens(&mut Sampler::new(busy(5)), 50), tokens(&mut Sampler::new(busy(5)), 50));
     assert_ne!(tokens(&mut Sampler::new(busy(5)), 50), tokens(&mut Sampler::new(busy(6)), 50));
     // A change here breaks the promise that a seed keeps its meaning between versions.
-    assert_eq!(tokens(&mut Sampler::new(SamplingParams { seed: 1, ..plain() }), 8), [588, 13, 79, 687, 623, 333, 131, 270]);
+    assert_eq!(
+        tokens(&mut Sampler::new(SamplingParams { seed: 1, ..plain() }), 8),
+        [588, 13, 79, 687, 623, 333, 131, 270]
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! reports as an error is an error here. Its vocabulary is that of the byte tokenizer (`text::ByteCodec`). It has no weights
 //! and no notion of time.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::mpsc as gate_channel;
 
 use tokio::sync::mpsc;
@@ -39,10 +39,15 @@ pub enum Next {
 /// Decides the next token from everything that the sequence holds.
 pub type Script = Box<dyn FnMut(&[Token]) -> Next + Send>;
 
+type Answers = [(String, Vec<Token>)];
+
+/// Prompts that are remembered: more than any test has waiting at once.
+const N_PROMPTS: usize = 256;
+
 enum Mind {
     Function(Script),
     /// (what the prompt contains, the answer); the first that fits.
-    Answers(Vec<(String, Vec<Token>)>),
+    Answers(Box<Answers>),
 }
 
 /// What happens instead of a step.
@@ -105,8 +110,8 @@ impl Gate {
 #[derive(Default)]
 struct FakeSequence {
     tokens: Vec<Token>,
-    /// Length of the prompt, known from the first row with output on.
-    n_prompt: Option<usize>,
+    /// Length of the prompt and the answer to it, known from the first row with output on.
+    answering: Option<(usize, usize)>,
     /// Cut and not stepped since.
     cut: bool,
 }
@@ -121,8 +126,8 @@ pub struct FakeRunner {
     tokenizer: Tokenizer,
     mind: Mind,
     sequences: Vec<FakeSequence>,
-    /// Prompts seen: a sequence that was cleared and comes back with its generation so far is recognised by them.
-    prompts: HashSet<Vec<Token>>,
+    /// The last prompts: a sequence that was cleared and comes back with its generation so far is recognised by them.
+    prompts: VecDeque<Vec<Token>>,
     /// Logits by row of the last step; empty where no output was asked.
     logits: Vec<Vec<f32>>,
     n_steps: u64,
@@ -169,7 +174,7 @@ impl FakeRunner {
             never_cuts: false,
             tokenizer: Tokenizer::bytes_for_tests(),
             mind,
-            prompts: HashSet::new(),
+            prompts: VecDeque::new(),
             logits: Vec::new(),
             n_steps: 0,
             faults: VecDeque::new(),
@@ -280,7 +285,12 @@ impl FakeRunner {
                 Next::Token(token) => peaked(token, None),
                 Next::Row(row) => row,
             },
-            Mind::Answers(answers) => answer(&self.tokenizer, answers, &mut self.prompts, sequence),
+            Mind::Answers(answers) => {
+                let find = |prompt: &[Token]| find_answer(&self.tokenizer, answers, prompt);
+                let (n_prompt, answer) = answering(&mut self.prompts, answers, find, sequence);
+                sequence.answering = Some((n_prompt, answer));
+                answer_row(answer_text(answers, answer), sequence.tokens.len() - n_prompt)
+            }
         }
     }
 }
@@ -340,7 +350,7 @@ impl ModelRunner for FakeRunner {
             sequence.cut = true;
             true
         };
-        sequence.n_prompt = None;
+        sequence.answering = None;
         self.record(|| Call::Truncate { seq, from, kept });
         Ok(kept)
     }
@@ -357,33 +367,46 @@ fn peaked(first: Token, second: Option<Token>) -> Vec<f32> {
     row
 }
 
-/// The row that continues the answer to the sequence's prompt.
-fn answer(
-    tokenizer: &Tokenizer,
-    answers: &[(String, Vec<Token>)],
-    prompts: &mut HashSet<Vec<Token>>,
-    sequence: &mut FakeSequence,
-) -> Vec<f32> {
+/// Where the sequence's prompt ends, and which answer is given to it. What the sequence holds beyond a prompt must be a
+/// beginning of the answer; if not, all of it is a new prompt.
+fn answering(
+    prompts: &mut VecDeque<Vec<Token>>,
+    answers: &Answers,
+    find: impl Fn(&[Token]) -> usize,
+    sequence: &FakeSequence,
+) -> (usize, usize) {
     let tokens = &sequence.tokens;
-    let answer_to = |prompt: &[Token]| find_answer(answers, &tokenizer.decode(prompt, true));
-    let known = (0..=tokens.len())
-        .rev()
-        .find(|&n| prompts.contains(&tokens[..n]) && is_answer(&tokens[n..], answer_to(&tokens[..n])));
-    let n_prompt = sequence.n_prompt.or(known).unwrap_or_else(|| {
-        prompts.insert(tokens.clone());
-        tokens.len()
-    });
-    sequence.n_prompt = Some(n_prompt);
-    let text = answer_to(&tokens[..n_prompt]);
-    let n_generated = tokens.len() - n_prompt;
-    match text.get(n_generated) {
+    let goes_on = |&(n_prompt, answer): &(usize, usize)| is_answer(&tokens[n_prompt..], answer_text(answers, answer));
+    if let Some(known) = sequence.answering.filter(goes_on) {
+        return known;
+    }
+    let seen = prompts.iter().filter(|prompt| tokens.starts_with(prompt)).map(|prompt| (prompt.len(), find(prompt)));
+    if let Some(known) = seen.filter(goes_on).max() {
+        return known;
+    }
+    if prompts.len() == N_PROMPTS {
+        prompts.pop_front();
+    }
+    prompts.push_back(tokens.clone());
+    (tokens.len(), find(tokens))
+}
+
+/// The row after `n_generated` tokens of an answer: its next token, or its end with a new beginning as the second choice.
+fn answer_row(answer: &[Token], n_generated: usize) -> Vec<f32> {
+    match answer.get(n_generated) {
         Some(&token) => peaked(token, None),
-        None => peaked(IM_END, (!text.is_empty()).then(|| text[n_generated % text.len()])),
+        None => peaked(IM_END, (!answer.is_empty()).then(|| answer[n_generated % answer.len()])),
     }
 }
 
-fn find_answer<'a>(answers: &'a [(String, Vec<Token>)], prompt: &str) -> &'a [Token] {
-    answers.iter().find(|(key, _)| prompt.contains(key)).map_or(&[], |(_, answer)| answer)
+/// Index of the first answer whose key the prompt contains; past the end where none fits.
+fn find_answer(tokenizer: &Tokenizer, answers: &Answers, prompt: &[Token]) -> usize {
+    let text = tokenizer.decode(prompt, true);
+    answers.iter().position(|(key, _)| text.contains(key)).unwrap_or(answers.len())
+}
+
+fn answer_text(answers: &Answers, index: usize) -> &[Token] {
+    answers.get(index).map_or(&[], |(_, answer)| answer)
 }
 
 /// Is `generated` a beginning of the answer, repeated without end.
