@@ -149,3 +149,6 @@ async fn read_line() -> Result<Option<String>, Failure> {
         Err(e) => Err(Failure::Internal(e.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests;
