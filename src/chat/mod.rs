@@ -16,8 +16,8 @@ pub mod tools;
 
 pub use error::{RequestError, RequestErrorKind};
 pub use messages::normalise;
-pub use output::{OutputDelta, OutputFormat, OutputParser, Thinking};
+pub use output::{Collected, CollectedCall, OutputDelta, OutputFormat, OutputParser, Thinking, collect};
 pub use prepare::{Prepare, Prepared, Rendered};
 pub use request::{ChatRequest, CompletionRequest};
 pub use template::{ChatTemplate, RenderInput, TemplateError};
-pub use tools::{Tool, ToolChoice};
+pub use tools::{Tool, ToolChoice, ToolFields, ToolLimits, ToolSettings};

@@ -1,7 +1,24 @@
 //! Generated text -> reasoning, content and tool-call deltas. For every way of cutting the text into pieces the joined
-//! deltas are the same.
+//! deltas are the same, and the time is linear in the text.
+//!
+//! Text is sent on byte for byte but for: the newlines of the think block (`reasoning`), blanks between content and a call
+//! and between calls, and content after a call that is nothing but blanks. What does not parse as a call is text.
+//!
+//! A call in Qwen's XML is streamed. Once its opening tags are certain it is a call whatever follows: parameters come in any
+//! order, the first of two with one name counts, text between parameters becomes content, and where the text breaks off
+//! the JSON is closed, so that the arguments are one valid object always. A call in Hermes' JSON is sent when it is whole.
+//!
+//! Deliberately absent: stop strings and token borders (the engine's), and deciding the finish reason.
+
+mod collect;
+mod delta;
+mod parser;
 
 use super::tools::Tool;
+
+pub use collect::{Collected, CollectedCall, collect};
+pub use delta::OutputDelta;
+pub use parser::OutputParser;
 
 /// Where the generation starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,51 +37,8 @@ pub struct OutputFormat {
     pub thinking: Thinking,
     /// Tools whose calls are parsed; empty: `<tool_call>` stays content.
     pub tools: Vec<Tool>,
-    /// `parallel_tool_calls: false`: only the first call is reported.
+    /// `parallel_tool_calls: false`: only the first call is reported, later ones are dropped.
     pub parallel: bool,
     /// A well-formed call to a declared tool inside unclosed thinking ends the thinking.
     pub calls_end_thinking: bool,
-}
-
-/// One piece of a message, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutputDelta {
-    Reasoning(String),
-    Content(String),
-    /// First delta of a call; `index` from 0, `id` unique and not empty.
-    ToolCall {
-        index: usize,
-        id: String,
-        name: String,
-    },
-    /// A piece of the arguments' JSON text; the pieces of a call join to one valid JSON object.
-    Arguments {
-        index: usize,
-        json: String,
-    },
-}
-
-/// Streaming parser of one generation.
-pub struct OutputParser {
-    _format: OutputFormat,
-}
-
-impl OutputParser {
-    pub fn new(format: OutputFormat) -> OutputParser {
-        OutputParser { _format: format }
-    }
-    /// Feeds generated text; appends what is decided to `out`.
-    pub fn push(&mut self, text: &str, out: &mut Vec<OutputDelta>) {
-        let _ = (text, out);
-        unimplemented!()
-    }
-    /// The text is at its end: whatever was held is decided. Never fails: what does not parse is content.
-    pub fn finish(&mut self, out: &mut Vec<OutputDelta>) {
-        let _ = out;
-        unimplemented!()
-    }
-    /// Tool calls reported so far (decides `finish_reason: tool_calls`).
-    pub fn n_calls(&self) -> usize {
-        unimplemented!()
-    }
 }

@@ -1,0 +1,228 @@
+//! The tool fields of a request: `tools`, `tool_choice`, `parallel_tool_calls`, and the old `functions` pair.
+//!
+//! Deliberately absent: judging the JSON schema of the parameters. It goes to the template as it was sent.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+
+use super::{Tool, ToolChoice};
+use crate::chat::RequestError;
+
+/// Longest function name, in bytes.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Limits of the profile on what a client may declare.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolLimits {
+    pub max_tools: usize,
+    /// JSON text of all tools together, as it would be printed into the prompt.
+    pub max_bytes: usize,
+}
+
+/// The fields of a chat request that concern tools, as sent; a field that is absent or null is `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ToolFields<'a> {
+    pub tools: Option<&'a Value>,
+    pub tool_choice: Option<&'a Value>,
+    pub parallel_tool_calls: Option<&'a Value>,
+    pub functions: Option<&'a Value>,
+    pub function_call: Option<&'a Value>,
+}
+
+impl<'a> ToolFields<'a> {
+    /// Picks the fields out of a request body.
+    pub fn of(body: &'a Map<String, Value>) -> ToolFields<'a> {
+        let field = |name: &str| body.get(name).filter(|value| !value.is_null());
+        ToolFields {
+            tools: field("tools"),
+            tool_choice: field("tool_choice"),
+            parallel_tool_calls: field("parallel_tool_calls"),
+            functions: field("functions"),
+            function_call: field("function_call"),
+        }
+    }
+}
+
+/// What the request asks for, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSettings {
+    pub tools: Vec<Tool>,
+    pub choice: ToolChoice,
+    /// `parallel_tool_calls`, true when absent.
+    pub parallel: bool,
+}
+
+impl ToolSettings {
+    /// Checks every field; the error names the path of the first fault. Without tools, `tool_choice` "auto" and "none" and
+    /// either value of `parallel_tool_calls` are accepted, since all of them mean the same then.
+    pub fn from_fields(fields: ToolFields<'_>, limits: ToolLimits) -> Result<ToolSettings, RequestError> {
+        refuse_legacy(fields)?;
+        Ok(ToolSettings {
+            tools: fields.tools.map_or(Ok(Vec::new()), |value| tools(value, limits))?,
+            choice: fields.tool_choice.map_or(Ok(ToolChoice::Auto), choice)?,
+            parallel: fields.parallel_tool_calls.map_or(Ok(true), parallel)?,
+        })
+    }
+
+    /// The tools whose calls are to be parsed: none when the choice is `none`.
+    pub fn callable(&self) -> &[Tool] {
+        match self.choice {
+            ToolChoice::Auto => &self.tools,
+            ToolChoice::None => &[],
+        }
+    }
+}
+
+fn refuse_legacy(fields: ToolFields<'_>) -> Result<(), RequestError> {
+    if fields.functions.is_some() {
+        let fix = "`functions` is the old form; send `tools: [{\"type\": \"function\", \"function\": {...}}]`";
+        return Err(RequestError::unsupported("functions", fix));
+    }
+    if fields.function_call.is_some() {
+        let fix = "`function_call` is the old form; send `tool_choice`";
+        return Err(RequestError::unsupported("function_call", fix));
+    }
+    Ok(())
+}
+
+fn tools(value: &Value, limits: ToolLimits) -> Result<Vec<Tool>, RequestError> {
+    let list = value.as_array().ok_or_else(|| wrong_type("tools", "an array", value))?;
+    if list.len() > limits.max_tools {
+        let message = format!("{} tools were sent, at most {} are served; send fewer", list.len(), limits.max_tools);
+        return Err(RequestError::too_large("tools", message));
+    }
+    let bytes: usize = list.iter().map(|tool| tool.to_string().len()).sum();
+    if bytes > limits.max_bytes {
+        let message = format!("the tools are {bytes} bytes of JSON, at most {} are served", limits.max_bytes);
+        return Err(RequestError::too_large("tools", message));
+    }
+    let mut names = HashSet::new();
+    let mut tools = Vec::with_capacity(list.len());
+    for (i, value) in list.iter().enumerate() {
+        let tool = tool(value, &format!("tools[{i}]"))?;
+        if !names.insert(tool.name.clone()) {
+            let message = format!("the name `{}` is declared twice; every tool needs its own", tool.name);
+            return Err(RequestError::invalid(format!("tools[{i}].function.name"), message));
+        }
+        tools.push(tool);
+    }
+    Ok(tools)
+}
+
+fn tool(value: &Value, path: &str) -> Result<Tool, RequestError> {
+    let object = value.as_object().ok_or_else(|| wrong_type(path, "an object", value))?;
+    match object.get("type") {
+        Some(Value::String(kind)) if kind == "function" => {}
+        Some(Value::String(kind)) => {
+            let message = format!("tools of type `{kind}` are not served; only `function` is");
+            return Err(RequestError::unsupported(format!("{path}.type"), message));
+        }
+        other => return Err(wrong_type(&format!("{path}.type"), "the string \"function\"", or_null(other))),
+    }
+    let at = format!("{path}.function");
+    let function = object.get("function");
+    let function =
+        function.and_then(Value::as_object).ok_or_else(|| wrong_type(&at, "an object", or_null(function)))?;
+    refuse_strict(function, &at)?;
+    Ok(Tool {
+        name: name(function, &at)?,
+        description: description(function, &at)?,
+        parameters: parameters(function, &at)?,
+        raw: value.clone(),
+    })
+}
+
+fn name(function: &Map<String, Value>, at: &str) -> Result<String, RequestError> {
+    let path = format!("{at}.name");
+    let value = function.get("name");
+    let name = value.and_then(Value::as_str).ok_or_else(|| wrong_type(&path, "a string", or_null(value)))?;
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':' | b'-');
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) {
+        let shown: String = name.chars().take(MAX_NAME_BYTES).collect();
+        let message = format!("the name {shown:?} must be 1 to {MAX_NAME_BYTES} characters of A-Z a-z 0-9 _ . : -");
+        return Err(RequestError::invalid(path, message));
+    }
+    Ok(name.to_owned())
+}
+
+fn description(function: &Map<String, Value>, at: &str) -> Result<Option<String>, RequestError> {
+    match function.get("description") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(wrong_type(&format!("{at}.description"), "a string", other)),
+    }
+}
+
+fn parameters(function: &Map<String, Value>, at: &str) -> Result<Value, RequestError> {
+    let path = format!("{at}.parameters");
+    let value = match function.get("parameters") {
+        None | Some(Value::Null) => return Ok(json!({})),
+        Some(value) => value,
+    };
+    let schema = value.as_object().ok_or_else(|| wrong_type(&path, "a JSON schema (an object)", value))?;
+    match schema.get("type") {
+        None => {}
+        Some(Value::String(kind)) if kind == "object" => {}
+        Some(other) => return Err(wrong_type(&format!("{path}.type"), "\"object\"", other)),
+    }
+    Ok(value.clone())
+}
+
+fn refuse_strict(function: &Map<String, Value>, at: &str) -> Result<(), RequestError> {
+    let path = format!("{at}.strict");
+    match function.get("strict") {
+        None | Some(Value::Null | Value::Bool(false)) => Ok(()),
+        Some(Value::Bool(true)) => {
+            let message = "`strict: true` is not served: arguments are not constrained by the schema; send false";
+            Err(RequestError::unsupported(path, message))
+        }
+        Some(other) => Err(wrong_type(&path, "a boolean", other)),
+    }
+}
+
+fn choice(value: &Value) -> Result<ToolChoice, RequestError> {
+    let forced = |what: &str| {
+        let message = format!("{what} is not served: calls cannot be forced; send \"auto\" or \"none\"");
+        RequestError::unsupported("tool_choice", message)
+    };
+    match value {
+        Value::String(text) => match text.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
+            "required" => Err(forced("\"required\"")),
+            other => {
+                let message = format!("{other:?} is no tool choice; send \"auto\" or \"none\"");
+                Err(RequestError::invalid("tool_choice", message))
+            }
+        },
+        Value::Object(object) => match object.get("type").and_then(Value::as_str) {
+            Some(kind @ ("function" | "allowed_tools" | "custom")) => {
+                Err(forced(&format!("a choice of type `{kind}`")))
+            }
+            _ => {
+                Err(RequestError::invalid("tool_choice.type", "unknown kind of tool choice; send \"auto\" or \"none\""))
+            }
+        },
+        other => Err(wrong_type("tool_choice", "a string or an object", other)),
+    }
+}
+
+fn parallel(value: &Value) -> Result<bool, RequestError> {
+    value.as_bool().ok_or_else(|| wrong_type("parallel_tool_calls", "a boolean", value))
+}
+
+fn or_null(value: Option<&Value>) -> &Value {
+    value.unwrap_or(&Value::Null)
+}
+
+fn wrong_type(path: &str, wanted: &str, found: &Value) -> RequestError {
+    let found = match found {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(_) => "an array".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) => format!("the string {:?}", text.chars().take(MAX_NAME_BYTES).collect::<String>()),
+        scalar => scalar.to_string(),
+    };
+    RequestError::invalid(path, format!("`{path}` must be {wanted}, not {found}"))
+}
