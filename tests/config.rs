@@ -191,6 +191,8 @@ fn values_that_are_wrong_together_are_refused_with_the_origin_of_one() {
         assert_eq!(error.key, key);
         assert!(matches!(error.origin, Origin::Flag(_)), "{error}");
     }
+    let small = [("engine.batch_tokens", "4"), ("engine.ubatch_tokens", "4"), ("engine.prefill_chunk_tokens", "4")];
+    assert_eq!(refused(None, &[], &small).key, "engine.parallel");
     let error = refused(None, &[], &[("engine.cache_type_v", "q4_0"), ("engine.flash_attention", "off")]);
     assert_eq!(error.key, "engine.cache_type_v");
 }

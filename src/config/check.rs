@@ -18,8 +18,9 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
             format!("{} is more than engine.batch_tokens = {}", engine.prefill_chunk_tokens, engine.batch_tokens);
         return refuse("engine.prefill_chunk_tokens", message, "lower it, or raise engine.batch_tokens");
     }
-    if engine.parallel > engine.batch_tokens {
-        let message = format!("{} sequences do not fit in a step of {} tokens", engine.parallel, engine.batch_tokens);
+    if engine.parallel >= engine.batch_tokens {
+        let message =
+            format!("{} sequences leave no row for prompts in a step of {}", engine.parallel, engine.batch_tokens);
         return refuse("engine.parallel", message, "raise engine.batch_tokens");
     }
     if engine.cache_type_v.is_quantized() && engine.flash_attention == FlashAttention::Off {
