@@ -1,0 +1,65 @@
+//! Decode speed of the demo model through `LlamaRunner`, without HTTP, sampling or detokenising: tokens a second at 1, 2 and
+//! 4 sequences, and prefill. Compare with `llama-bench -p 512 -n 128` of the same core on the same machine.
+
+use std::time::Instant;
+
+use plateau::config::{EngineConfig, ModelConfig, Profile};
+use plateau::engine::{BatchRow, ModelRunner};
+use plateau::llama::{ContextOptions, LlamaRunner, Model};
+use plateau::units::{Pos, SeqId, Token};
+
+const N_PROMPT: u32 = 512;
+const N_DECODE: u32 = 256;
+const N_ROUNDS: u32 = 5;
+
+fn row(seq: u32, pos: u32, output: bool) -> BatchRow {
+    BatchRow { seq: SeqId(seq), pos: Pos(pos), token: Token(300 + (pos * 37 + seq) % 1500), output }
+}
+
+fn main() {
+    let model = Profile::demo().model;
+    #[expect(clippy::disallowed_methods, reason = "a bench has no configuration")]
+    let model = match std::env::var("MODEL") {
+        Ok(path) => ModelConfig { path: Some(path.into()), ..model },
+        Err(_) => model,
+    };
+    let model = Model::load(&model, &mut |_| true).expect("the model loads");
+    for parallel in [1, 2, 4] {
+        let config = EngineConfig { ctx_tokens: Some(8192), parallel, ..Profile::demo().engine };
+        let mut runner =
+            LlamaRunner::new(std::sync::Arc::clone(&model), &config, ContextOptions::default()).expect("a context");
+        let (mut decode, mut prefill) = (Vec::new(), Vec::new());
+        for _ in 0..N_ROUNDS {
+            (0..parallel).for_each(|seq| runner.clear(SeqId(seq)));
+            prefill.push(f64::from(N_PROMPT) / prefill_seconds(&mut runner));
+            (0..parallel).for_each(|seq| runner.clear(SeqId(seq)));
+            decode.push(f64::from(N_DECODE * parallel) / decode_seconds(&mut runner, parallel));
+        }
+        println!("{parallel} sequences: decode {:8.1} tok/s, prefill {:8.1} tok/s", median(decode), median(prefill));
+    }
+}
+
+fn prefill_seconds(runner: &mut LlamaRunner) -> f64 {
+    let rows: Vec<BatchRow> = (0..N_PROMPT).map(|pos| row(0, pos, pos + 1 == N_PROMPT)).collect();
+    let start = Instant::now();
+    runner.step(&rows).expect("a step");
+    runner.logits(rows.len() - 1).expect("logits");
+    start.elapsed().as_secs_f64()
+}
+
+fn decode_seconds(runner: &mut LlamaRunner, parallel: u32) -> f64 {
+    let start = Instant::now();
+    for pos in 0..N_DECODE {
+        let rows: Vec<BatchRow> = (0..parallel).map(|seq| row(seq, pos, true)).collect();
+        runner.step(&rows).expect("a step");
+        for index in 0..rows.len() {
+            runner.logits(index).expect("logits");
+        }
+    }
+    start.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

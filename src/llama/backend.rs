@@ -1,0 +1,298 @@
+//! ggml's backends: start-up, plug-ins found in a folder, devices, versions.
+//!
+//! The CPU backend is part of the executable. Everything else (`libggml-cuda.so`, `libggml-cuda-sm86.so`, ...) is a plug-in
+//! built without a copy of ggml-base: it takes those functions from the executable (docs/adr/0002). A plug-in that cannot
+//! be loaded, because the machine has no CUDA for instance, is reported and passed over.
+
+#![expect(unsafe_code, reason = "the dynamic loader and ggml's backend registry")]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use llama_cpp_2::LlamaBackendDeviceType;
+use llama_cpp_2::llama_backend::LlamaBackend;
+
+use super::{ffi, log};
+use crate::units::Bytes;
+
+/// Files that start like plug-ins but are parts of the core.
+const CORE: [&str; 2] = ["base", "cpu"];
+
+/// ggml's registry has no lock of its own: held while a plug-in is loaded or the devices are listed. Holds the files that
+/// are loaded.
+static REGISTRY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A device that can hold a model or a part of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// "CUDA0".
+    pub name: String,
+    /// "NVIDIA GeForce RTX 3090".
+    pub description: String,
+    /// "CUDA".
+    pub backend: String,
+    pub kind: DeviceKind,
+    pub memory_free: Bytes,
+    pub memory_total: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    Cpu,
+    Accelerator,
+    Gpu,
+    IntegratedGpu,
+    Other,
+}
+
+/// A plug-in file and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plugin {
+    pub path: PathBuf,
+    pub outcome: PluginOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PluginOutcome {
+    /// With the backend's name.
+    Loaded(String),
+    /// Loaded by an earlier call.
+    AlreadyLoaded,
+    /// The plug-in says that this machine is not for it, or another file of the same backend fits better.
+    NotForThisMachine,
+    /// It should have worked: the loader's reason.
+    Failed(String),
+}
+
+/// Starts ggml and llama.cpp. Later calls change nothing.
+pub fn start() {
+    static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
+    log::install();
+    BACKEND.get_or_init(|| LlamaBackend::init().expect("nothing else in this crate starts the backend"));
+}
+
+/// "0.6.0-dev", the version of llama.cpp.
+pub fn version() -> String {
+    // SAFETY: returns a string literal.
+    unsafe { CStr::from_ptr(ffi::llama_version()) }.to_string_lossy().into_owned()
+}
+
+/// All devices of all loaded backends, with the memory that is free now.
+pub fn devices() -> Vec<Device> {
+    let _registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let kind = |kind| match kind {
+        LlamaBackendDeviceType::Cpu => DeviceKind::Cpu,
+        LlamaBackendDeviceType::Accelerator => DeviceKind::Accelerator,
+        LlamaBackendDeviceType::Gpu => DeviceKind::Gpu,
+        LlamaBackendDeviceType::IntegratedGpu => DeviceKind::IntegratedGpu,
+        LlamaBackendDeviceType::Unknown => DeviceKind::Other,
+    };
+    let list = llama_cpp_2::list_llama_ggml_backend_devices();
+    list.into_iter()
+        .map(|device| Device {
+            kind: kind(device.device_type),
+            name: device.name,
+            description: device.description,
+            backend: device.backend,
+            memory_free: Bytes(device.memory_free as u64),
+            memory_total: Bytes(device.memory_total as u64),
+        })
+        .collect()
+}
+
+/// Where plug-ins are looked for when the profile names no folder: beside the executable.
+pub fn default_plugin_folder() -> Option<PathBuf> {
+    std::env::current_exe().ok()?.parent().map(Path::to_owned)
+}
+
+/// Loads the plug-ins of `folder`: for each backend the file `libggml-NAME-TAG.so` with the highest score above zero, or
+/// `libggml-NAME.so` where no tagged file fits. One log line a file.
+pub fn load_plugins(folder: &Path) -> Vec<Plugin> {
+    start();
+    let mut loaded = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut plugins = Vec::new();
+    for (name, files) in group(&plugin_files(folder)) {
+        if CORE.contains(&name.as_str()) {
+            tracing::debug!(target: "llama", "passed over {}: part of the executable", files.first().display());
+            continue;
+        }
+        load_best(files, &mut loaded, &mut plugins);
+    }
+    for plugin in &plugins {
+        report(plugin);
+    }
+    plugins
+}
+
+/// The files of one backend.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Files {
+    tagged: Vec<PathBuf>,
+    plain: Option<PathBuf>,
+}
+
+impl Files {
+    fn first(&self) -> &Path {
+        self.tagged.first().or(self.plain.as_ref()).map_or(Path::new(""), PathBuf::as_path)
+    }
+}
+
+fn plugin_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(target: "llama", "plug-in folder {}: {error}", folder.display());
+            return Vec::new();
+        }
+    };
+    let mut files: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file()).collect();
+    files.sort();
+    files
+}
+
+/// Backend name -> files. "libggml-cuda-sm86.so" is backend "cuda" with a tag.
+fn group(files: &[PathBuf]) -> BTreeMap<String, Files> {
+    let mut groups: BTreeMap<String, Files> = BTreeMap::new();
+    for path in files {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(stem) = name.strip_prefix("libggml-").and_then(|rest| rest.strip_suffix(".so")) else { continue };
+        match stem.split_once('-') {
+            Some((backend, _tag)) => groups.entry(backend.to_owned()).or_default().tagged.push(path.clone()),
+            None => groups.entry(stem.to_owned()).or_default().plain = Some(path.clone()),
+        }
+    }
+    groups
+}
+
+fn load_best(files: Files, loaded: &mut Vec<PathBuf>, plugins: &mut Vec<Plugin>) {
+    let mut best: Option<(i32, PathBuf)> = None;
+    for path in files.tagged {
+        let outcome = match probe(&path) {
+            Ok(score) if score > best.as_ref().map_or(0, |(score, _)| *score) => {
+                let beaten = best.replace((score, path));
+                if let Some((_, path)) = beaten {
+                    plugins.push(Plugin { path, outcome: PluginOutcome::NotForThisMachine });
+                }
+                continue;
+            }
+            Ok(_) => PluginOutcome::NotForThisMachine,
+            Err(reason) => PluginOutcome::Failed(reason),
+        };
+        plugins.push(Plugin { path, outcome });
+    }
+    let Some(path) = best.map(|(_, path)| path).or(files.plain) else { return };
+    let outcome = load_one(&path, loaded);
+    plugins.push(Plugin { path, outcome });
+}
+
+/// Opens the library for a moment and asks for its score; 1 where it has none to give.
+fn probe(path: &Path) -> Result<i32, String> {
+    let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: the path is NUL-terminated. Running the library's initialisers is what loading a plug-in means; the folder is
+    // the administrator's choice. `ggml_backend_score` has the type `int (void)` in every version of ggml's plug-in
+    // interface, and the handle is closed after the call, not before.
+    unsafe {
+        let handle = ffi::dlopen(c_path.as_ptr(), ffi::RTLD_NOW);
+        if handle.is_null() {
+            return Err(last_loader_error());
+        }
+        let score = ffi::dlsym(handle, c"ggml_backend_score".as_ptr());
+        let value = if score.is_null() {
+            1
+        } else {
+            let score: unsafe extern "C" fn() -> std::ffi::c_int = std::mem::transmute(score);
+            score()
+        };
+        ffi::dlclose(handle);
+        Ok(value)
+    }
+}
+
+fn last_loader_error() -> String {
+    // SAFETY: dlerror returns null or a NUL-terminated text that lives until this thread's next dl call.
+    unsafe {
+        let text = ffi::dlerror();
+        if text.is_null() {
+            "unknown loader error".to_owned()
+        } else {
+            CStr::from_ptr(text).to_string_lossy().into_owned()
+        }
+    }
+}
+
+fn load_one(path: &Path, loaded: &mut Vec<PathBuf>) -> PluginOutcome {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if loaded.contains(&real) {
+        return PluginOutcome::AlreadyLoaded;
+    }
+    match probe(path) {
+        Ok(score) if score <= 0 => return PluginOutcome::NotForThisMachine,
+        Ok(_) => {}
+        Err(reason) => return PluginOutcome::Failed(reason),
+    }
+    let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
+        return PluginOutcome::Failed("the path holds a NUL byte".to_owned());
+    };
+    let mut registered = std::ptr::null_mut();
+    // SAFETY: the path is NUL-terminated and `registered` outlives the call; the registry is ours alone while `loaded` is
+    // borrowed from its lock.
+    let (code, reasons) = log::reasons(|| unsafe { ffi::plateau_backend_load(c_path.as_ptr(), &raw mut registered) });
+    if code != 0 {
+        return PluginOutcome::Failed(format!("{} while it started", ffi::guard_reason(code)));
+    }
+    if registered.is_null() {
+        return PluginOutcome::Failed(reasons);
+    }
+    loaded.push(real);
+    // SAFETY: a registered backend lives until the process ends; its name is a NUL-terminated text of the plug-in.
+    let name = unsafe { CStr::from_ptr(ffi::ggml_backend_reg_name(registered)) };
+    PluginOutcome::Loaded(name.to_string_lossy().into_owned())
+}
+
+fn report(plugin: &Plugin) {
+    let path = plugin.path.display();
+    match &plugin.outcome {
+        PluginOutcome::Loaded(name) => tracing::info!(target: "llama", "loaded backend {name} from {path}"),
+        PluginOutcome::AlreadyLoaded => tracing::debug!(target: "llama", "{path} is loaded already"),
+        PluginOutcome::NotForThisMachine => tracing::info!(target: "llama", "passed over {path}: not for this machine"),
+        PluginOutcome::Failed(reason) => tracing::warn!(target: "llama", "could not load {path}: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_grouped_by_backend_and_tag() {
+        let files =
+            ["libggml-cuda.so", "libggml-cuda-sm86.so", "libggml-cuda-sm-90.so", "libggml.so", "x.so", "libggml-a.txt"];
+        let groups = group(&files.map(PathBuf::from));
+        assert_eq!(groups.keys().collect::<Vec<_>>(), vec!["cuda"]);
+        assert_eq!(groups["cuda"].plain, Some(PathBuf::from("libggml-cuda.so")));
+        assert_eq!(groups["cuda"].tagged.len(), 2);
+    }
+
+    #[test]
+    fn a_broken_plugin_is_reported_with_the_loaders_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("libggml-broken.so"), b"not a library").unwrap();
+        std::fs::write(folder.path().join("libggml-base.so"), b"part of the core").unwrap();
+        let plugins = load_plugins(folder.path());
+        assert_eq!(plugins.len(), 1);
+        let PluginOutcome::Failed(reason) = &plugins[0].outcome else { panic!("{:?}", plugins[0].outcome) };
+        assert!(reason.contains("libggml-broken.so"), "{reason}");
+    }
+
+    #[test]
+    fn the_cpu_is_always_a_device() {
+        start();
+        let devices = devices();
+        assert!(devices.iter().any(|device| device.kind == DeviceKind::Cpu && device.memory_total > Bytes(0)));
+        assert!(!version().is_empty());
+    }
+}

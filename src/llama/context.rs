@@ -1,0 +1,251 @@
+//! A context: KV cache, recurrent states, compute buffers and the threads that compute on the CPU.
+//!
+//! One context serves all sequences with one unified KV cache: any sequence may use all that the others leave free.
+
+#![expect(unsafe_code, reason = "owns a llama_context and a thread pool")]
+
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::batch::Batch;
+use super::error::LoadError;
+use super::memory::{Bookkeeping, Memory};
+use super::model::Model;
+use super::{ffi, log};
+use crate::config::{CacheType, EngineConfig, FlashAttention};
+use crate::units::Bytes;
+
+/// How long a worker spins for the next graph before it sleeps: one unit is 131,072 pauses, a few milliseconds. It bridges
+/// the gap between two steps; ggml's own 50 keeps the cores busy for a third of a second after the last one.
+const POLL: u32 = 1;
+
+/// Most buffer types that a context spreads over.
+const MAX_BUFFER_TYPES: usize = 32;
+
+/// What a profile does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextOptions {
+    /// Rows with logits that one sequence may ask for in a step: 1, or 1 and the drafted tokens.
+    pub outputs_per_sequence: u32,
+    /// Tokens by which a recurrent state can be rolled back after a step. Each costs one more state per sequence.
+    pub rollback_tokens: u32,
+}
+
+impl Default for ContextOptions {
+    fn default() -> ContextOptions {
+        ContextOptions { outputs_per_sequence: 1, rollback_tokens: 0 }
+    }
+}
+
+/// Memory of one kind that model and context take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// ggml's name of the buffer type: "CPU", "CUDA0", "CPU_Mapped".
+    pub buffer: String,
+    /// Is it the host's memory.
+    pub host: bool,
+    pub model: Bytes,
+    /// KV cache and recurrent states.
+    pub context: Bytes,
+    pub compute: Bytes,
+}
+
+/// Owned by the engine thread.
+pub struct Context {
+    raw: NonNull<ffi::llama_context>,
+    threads: Option<NonNull<ffi::ggml_threadpool>>,
+    model: Arc<Model>,
+}
+
+// SAFETY: a context has no tie to the thread that made it (the pool's workers are its own); only one thread has it at a time.
+unsafe impl Send for Context {}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: all three came from their constructors and are freed once, the context before the pool that it uses and
+        // both before the model.
+        unsafe {
+            ffi::llama_detach_threadpool(self.raw.as_ptr());
+            ffi::llama_free(self.raw.as_ptr());
+            if let Some(threads) = self.threads {
+                ffi::ggml_threadpool_free(threads.as_ptr());
+            }
+        }
+    }
+}
+
+impl Context {
+    pub fn new(model: Arc<Model>, config: &EngineConfig, options: ContextOptions) -> Result<Context, LoadError> {
+        let tried = tried(config, options);
+        if options.rollback_tokens + 1 >= config.ubatch_tokens {
+            // The splitter asserts this.
+            let reason = "ubatch_tokens must be more than the rollback tokens and one".to_owned();
+            return Err(LoadError::Context { tried, reason });
+        }
+        let params = context_params(config, options);
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the model is alive and held by the context from here on; the parameters are copied during the call.
+        let (code, reasons) =
+            log::reasons(|| unsafe { ffi::plateau_context_new(model.raw(), &raw const params, &raw mut raw) });
+        let reason = if code == 0 { reasons } else { ffi::guard_reason(code).to_owned() };
+        let raw = NonNull::new(raw).ok_or(LoadError::Context { tried, reason })?;
+        let threads = thread_pool(params.n_threads.max(params.n_threads_batch));
+        if let Some(threads) = threads {
+            // SAFETY: both are alive, and `drop` detaches the pool before it frees it.
+            unsafe { ffi::llama_attach_threadpool(raw.as_ptr(), threads.as_ptr(), threads.as_ptr()) };
+        }
+        Ok(Context { raw, threads, model })
+    }
+
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    pub fn n_ctx(&self) -> usize {
+        // SAFETY: the context is alive (so for the next three).
+        unsafe { ffi::llama_n_ctx(self.raw.as_ptr()) as usize }
+    }
+
+    pub fn n_batch(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { ffi::llama_n_batch(self.raw.as_ptr()) as usize }
+    }
+
+    pub fn n_ubatch(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { ffi::llama_n_ubatch(self.raw.as_ptr()) as usize }
+    }
+
+    pub fn n_seq_max(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { ffi::llama_n_seq_max(self.raw.as_ptr()) as usize }
+    }
+
+    /// Tokens by which a recurrent state can be rolled back: what was asked for, or 0 where the model cannot.
+    pub fn rollback_tokens(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { ffi::llama_n_rs_seq(self.raw.as_ptr()) }
+    }
+
+    /// # Safety
+    /// The batch and the memory must not outlive the context; only one memory may be made of it.
+    pub(super) unsafe fn parts(&mut self) -> Option<(Batch, Memory)> {
+        let snapshots = self.model.is_recurrent().then(|| self.rollback_tokens());
+        let books = Bookkeeping::new(self.n_seq_max(), snapshots);
+        // SAFETY: the context is alive; the caller vouches for the rest.
+        unsafe {
+            let raw = ffi::llama_get_memory(self.raw.as_ptr());
+            if raw.is_null() {
+                return None;
+            }
+            Some((Batch::new(self.raw.as_ptr())?, Memory::new(raw, books)))
+        }
+    }
+
+    /// Computes the batch. llama.cpp's code, or the guard's.
+    pub(super) fn process(&mut self, batch: &mut Batch) -> i32 {
+        // SAFETY: both are alive, and the batch was made for this context.
+        unsafe { ffi::plateau_process(self.raw.as_ptr(), batch.raw()) }
+    }
+
+    /// The logits of row `row` of the last batch. `None` for a row without.
+    pub(super) fn logits(&mut self, row: usize) -> Option<&[f32]> {
+        let n_vocab = self.model.vocab().tokens.len();
+        let row = i32::try_from(row).ok()?;
+        // SAFETY: the context is alive; the call waits for the computation, catches its own exceptions and returns null or
+        // n_vocab floats that stay in place until the next batch, which needs `&mut self`.
+        unsafe {
+            let logits = ffi::llama_get_logits_ith(self.raw.as_ptr(), row);
+            (!logits.is_null()).then(|| std::slice::from_raw_parts(logits, n_vocab))
+        }
+    }
+
+    /// What model and context take now, by kind of memory.
+    pub fn memory_use(&self) -> Vec<MemoryUse> {
+        let empty = ffi::MemoryUseRow { name: std::ptr::null(), host: false, model: 0, context: 0, compute: 0 };
+        let mut rows = [empty; MAX_BUFFER_TYPES];
+        let mut n = 0;
+        // SAFETY: the context is alive, and the rows are passed with their number.
+        let code =
+            unsafe { ffi::plateau_memory_breakdown(self.raw.as_ptr(), rows.as_mut_ptr(), rows.len(), &raw mut n) };
+        if code != 0 {
+            return Vec::new();
+        }
+        let buffer = |row: &ffi::MemoryUseRow| MemoryUse {
+            // SAFETY: buffer types are never freed, and their names are NUL-terminated.
+            buffer: unsafe { CStr::from_ptr(row.name) }.to_string_lossy().into_owned(),
+            host: row.host,
+            model: Bytes(row.model as u64),
+            context: Bytes(row.context as u64),
+            compute: Bytes(row.compute as u64),
+        };
+        rows.iter().take(n).map(buffer).collect()
+    }
+}
+
+fn tried(config: &EngineConfig, options: ContextOptions) -> String {
+    let tokens = config.ctx_tokens.map_or("training length".to_owned(), |tokens| tokens.to_string());
+    format!(
+        "ctx_tokens {tokens}, parallel {}, ubatch_tokens {}, cache {:?}/{:?}, rollback {}",
+        config.parallel, config.ubatch_tokens, config.cache_type_k, config.cache_type_v, options.rollback_tokens
+    )
+}
+
+fn context_params(config: &EngineConfig, options: ContextOptions) -> ffi::llama_context_params {
+    let threads = config.threads.unwrap_or_else(physical_cores);
+    let count = |threads: u32| i32::try_from(threads.max(1)).unwrap_or(i32::MAX);
+    // SAFETY: returns a struct by value.
+    let mut params = unsafe { ffi::llama_context_default_params() };
+    params.n_ctx = config.ctx_tokens.unwrap_or(0);
+    params.n_batch = config.batch_tokens;
+    params.n_ubatch = config.ubatch_tokens;
+    params.n_seq_max = config.parallel;
+    params.n_rs_seq = options.rollback_tokens;
+    params.n_outputs_max = config.parallel.saturating_mul(options.outputs_per_sequence);
+    params.n_outputs_max_per_seq = options.outputs_per_sequence;
+    params.n_threads = count(threads);
+    params.n_threads_batch = count(config.threads_batch.unwrap_or(threads));
+    params.flash_attn_type = match config.flash_attention {
+        FlashAttention::Auto => ffi::LLAMA_FLASH_ATTN_TYPE_AUTO,
+        FlashAttention::On => ffi::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        FlashAttention::Off => ffi::LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    };
+    params.type_k = cache_type(config.cache_type_k);
+    params.type_v = cache_type(config.cache_type_v);
+    params.kv_unified = true;
+    // Layers with a sliding window keep their whole length, so that a sequence can be cut anywhere.
+    params.swa_full = true;
+    params.no_perf = true;
+    params
+}
+
+fn cache_type(name: CacheType) -> ffi::ggml_type {
+    match name {
+        CacheType::F32 => ffi::GGML_TYPE_F32,
+        CacheType::F16 => ffi::GGML_TYPE_F16,
+        CacheType::Bf16 => ffi::GGML_TYPE_BF16,
+        CacheType::Q8_0 => ffi::GGML_TYPE_Q8_0,
+        CacheType::Q5_1 => ffi::GGML_TYPE_Q5_1,
+        CacheType::Q5_0 => ffi::GGML_TYPE_Q5_0,
+        CacheType::Q4_1 => ffi::GGML_TYPE_Q4_1,
+        CacheType::Q4_0 => ffi::GGML_TYPE_Q4_0,
+    }
+}
+
+/// Two threads on one core only get in each other's way, and a container may grant less than the machine has.
+fn physical_cores() -> u32 {
+    let granted = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cores = sysinfo::System::physical_core_count().unwrap_or(granted);
+    u32::try_from(cores.min(granted)).unwrap_or(1)
+}
+
+/// Workers that stay alive between graphs; without a pool ggml starts and joins threads for every graph.
+fn thread_pool(n_threads: i32) -> Option<NonNull<ffi::ggml_threadpool>> {
+    // SAFETY: the parameters are a plain struct that the pool copies; the pool is freed by Context::drop.
+    unsafe {
+        let mut params = ffi::ggml_threadpool_params_default(n_threads);
+        params.poll = POLL;
+        NonNull::new(ffi::ggml_threadpool_new(&raw mut params))
+    }
+}

@@ -1,0 +1,245 @@
+//! The memory of the sequences: which positions each holds, and the only place that removes some.
+//!
+//! llama.cpp accepts operations that leave a recurrent state silently wrong. `Bookkeeping` knows what is safe, from nothing
+//! but the rows that were processed; `Memory` calls llama.cpp only for what it allows:
+//! - A rollback uses the snapshots of the last batch. Cutting more tokens than that batch had (less one) would read
+//!   snapshots of an older batch, and llama.cpp says yes to it.
+//! - A batch without this sequence may move its state to another cell, without the snapshots.
+//! - A second rollback before the next batch is refused by llama.cpp, and here before it is asked.
+//!
+//! Deliberately absent: copying a sequence (wrong while a rollback is pending), shifting positions (aborts with M-RoPE).
+
+#![expect(unsafe_code, reason = "calls the sequence operations")]
+
+use super::ffi;
+use crate::engine::BatchRow;
+use crate::units::{Pos, SeqId};
+
+/// What a sequence holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sequence {
+    /// The position that comes next; 0: empty.
+    next: u32,
+    /// Rows at the end of the last batch, with positions without gaps, whose snapshots are still good.
+    fresh_rows: u32,
+    /// A rollback waits for the next batch.
+    pending: bool,
+}
+
+/// What cutting a sequence takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Nothing is there to remove.
+    Nothing,
+    /// All of it goes.
+    Whole,
+    /// The tail goes.
+    Tail,
+    /// The recurrent state at that position is gone.
+    Impossible,
+}
+
+/// Positions and rollbacks, without native code.
+#[derive(Clone, Debug)]
+pub struct Bookkeeping {
+    sequences: Vec<Sequence>,
+    /// `Some(n)`: recurrent layers that keep the states after the last `n + 1` tokens of a batch. `None`: attention only.
+    snapshots: Option<u32>,
+}
+
+impl Bookkeeping {
+    pub fn new(n_seq_max: usize, snapshots: Option<u32>) -> Bookkeeping {
+        Bookkeeping { sequences: vec![Sequence::default(); n_seq_max], snapshots }
+    }
+
+    /// The position that comes next in `seq`; `None` for a sequence that the context does not have.
+    pub fn next(&self, seq: SeqId) -> Option<Pos> {
+        self.sequences.get(seq.0 as usize).map(|sequence| Pos(sequence.next))
+    }
+
+    /// Do the rows continue their sequences without a gap, the rows of one sequence side by side.
+    pub fn continues(&self, rows: &[BatchRow]) -> bool {
+        let mut seen = vec![false; self.sequences.len()];
+        rows.chunk_by(|a, b| a.seq == b.seq).all(|run| {
+            let index = run[0].seq.0 as usize;
+            let Some(sequence) = self.sequences.get(index) else { return false };
+            let first = !std::mem::replace(&mut seen[index], true);
+            first && run.iter().zip(sequence.next..).all(|(row, pos)| row.pos.0 == pos)
+        })
+    }
+
+    pub fn cut(&self, seq: SeqId, from: Pos) -> Cut {
+        let Some(sequence) = self.sequences.get(seq.0 as usize) else { return Cut::Nothing };
+        if from.0 == 0 {
+            return Cut::Whole;
+        }
+        if from.0 >= sequence.next {
+            return Cut::Nothing;
+        }
+        let n_cut = sequence.next - from.0;
+        match self.snapshots {
+            None => Cut::Tail,
+            Some(limit) if !sequence.pending && n_cut <= limit && n_cut < sequence.fresh_rows => Cut::Tail,
+            Some(_) => Cut::Impossible,
+        }
+    }
+
+    /// The sequence was cut as `cut` allowed.
+    fn was_cut(&mut self, seq: SeqId, from: Pos) {
+        if let Some(sequence) = self.sequences.get_mut(seq.0 as usize) {
+            *sequence = Sequence { next: from.0, fresh_rows: 0, pending: from.0 > 0 && self.snapshots.is_some() };
+        }
+    }
+
+    /// The rows were processed.
+    fn stepped(&mut self, rows: &[BatchRow]) {
+        for sequence in &mut self.sequences {
+            sequence.fresh_rows = 0;
+        }
+        for run in rows.chunk_by(|a, b| a.seq == b.seq) {
+            let (Some(sequence), Some(last)) = (self.sequences.get_mut(run[0].seq.0 as usize), run.last()) else {
+                continue;
+            };
+            let fresh_rows = u32::try_from(run.len()).unwrap_or(u32::MAX);
+            *sequence = Sequence { next: last.pos.0 + 1, fresh_rows, pending: false };
+        }
+    }
+
+    /// A batch died half way: what its sequences hold is unknown, and no snapshot is to be trusted.
+    fn lost(&mut self, rows: &[BatchRow]) {
+        for sequence in &mut self.sequences {
+            sequence.fresh_rows = 0;
+        }
+        for row in rows {
+            if let Some(sequence) = self.sequences.get_mut(row.seq.0 as usize) {
+                *sequence = Sequence { next: u32::MAX, fresh_rows: 0, pending: true };
+            }
+        }
+    }
+}
+
+/// The memory of one context.
+pub struct Memory {
+    raw: ffi::llama_memory_t,
+    books: Bookkeeping,
+}
+
+impl Memory {
+    /// # Safety
+    /// `raw` is the memory of a context that outlives this value, and nothing else operates on it.
+    pub(super) unsafe fn new(raw: ffi::llama_memory_t, books: Bookkeeping) -> Memory {
+        Memory { raw, books }
+    }
+
+    pub fn books(&self) -> &Bookkeeping {
+        &self.books
+    }
+
+    pub(super) fn stepped(&mut self, rows: &[BatchRow]) {
+        self.books.stepped(rows);
+    }
+
+    pub(super) fn lost(&mut self, rows: &[BatchRow]) {
+        self.books.lost(rows);
+    }
+
+    /// Removes positions `>= from`. `false`: impossible, nothing was changed.
+    pub fn truncate(&mut self, seq: SeqId, from: Pos) -> bool {
+        match self.books.cut(seq, from) {
+            Cut::Nothing => return true,
+            Cut::Impossible => return false,
+            Cut::Whole | Cut::Tail => {}
+        }
+        let (Ok(id), Ok(first)) = (i32::try_from(seq.0), i32::try_from(from.0)) else { return false };
+        // SAFETY: the memory is alive (see `new`), and the bookkeeping knows the sequence, so its id is in range. Removing
+        // to the end, p1 = -1, never asserts; the call allocates nothing of note.
+        let removed = unsafe { ffi::llama_memory_seq_rm(self.raw, id, first, -1) };
+        if removed {
+            self.books.was_cut(seq, from);
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Token;
+
+    fn rows(seq: u32, positions: std::ops::Range<u32>) -> Vec<BatchRow> {
+        let row = |pos| BatchRow { seq: SeqId(seq), pos: Pos(pos), token: Token(1), output: false };
+        positions.map(row).collect()
+    }
+
+    fn after(snapshots: Option<u32>, batches: &[Vec<BatchRow>]) -> Bookkeeping {
+        let mut books = Bookkeeping::new(3, snapshots);
+        for batch in batches {
+            assert!(books.continues(batch));
+            books.stepped(batch);
+        }
+        books
+    }
+
+    #[test]
+    fn attention_is_cut_anywhere() {
+        let books = after(None, &[rows(0, 0..8), rows(0, 8..9)]);
+        assert_eq!(books.cut(SeqId(0), Pos(3)), Cut::Tail);
+        assert_eq!(books.cut(SeqId(0), Pos(0)), Cut::Whole);
+        assert_eq!(books.cut(SeqId(0), Pos(9)), Cut::Nothing);
+    }
+
+    #[test]
+    fn a_recurrent_state_without_snapshots_is_cut_nowhere() {
+        let books = after(Some(0), &[rows(0, 0..8)]);
+        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible);
+        assert_eq!(books.cut(SeqId(0), Pos(8)), Cut::Nothing);
+        assert_eq!(books.cut(SeqId(0), Pos(0)), Cut::Whole);
+    }
+
+    #[test]
+    fn a_rollback_stays_inside_the_last_batch() {
+        let books = after(Some(3), &[rows(0, 0..8)]);
+        assert_eq!(books.cut(SeqId(0), Pos(5)), Cut::Tail);
+        assert_eq!(books.cut(SeqId(0), Pos(4)), Cut::Impossible, "more than the snapshots");
+        let books = after(Some(3), &[rows(0, 0..8), rows(0, 8..10)]);
+        assert_eq!(books.cut(SeqId(0), Pos(9)), Cut::Tail);
+        assert_eq!(books.cut(SeqId(0), Pos(8)), Cut::Impossible, "the batch had two rows: one rollback at most");
+    }
+
+    #[test]
+    fn a_rollback_is_used_once() {
+        let mut books = after(Some(3), &[rows(0, 0..8)]);
+        books.was_cut(SeqId(0), Pos(7));
+        assert_eq!(books.cut(SeqId(0), Pos(6)), Cut::Impossible);
+        books.stepped(&rows(0, 7..11));
+        assert_eq!(books.cut(SeqId(0), Pos(10)), Cut::Tail);
+    }
+
+    #[test]
+    fn a_batch_of_others_ends_the_snapshots() {
+        let books = after(Some(3), &[rows(0, 0..8), rows(1, 0..8)]);
+        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible);
+        assert_eq!(books.cut(SeqId(1), Pos(7)), Cut::Tail);
+    }
+
+    #[test]
+    fn rows_must_continue_their_sequences() {
+        let books = after(None, &[rows(0, 0..4)]);
+        let both = |a: Vec<BatchRow>, b: Vec<BatchRow>| [a, b].concat();
+        assert!(books.continues(&both(rows(0, 4..6), rows(1, 0..2))));
+        assert!(!books.continues(&rows(0, 5..6)), "gap");
+        assert!(!books.continues(&rows(0, 3..6)), "overlap");
+        assert!(!books.continues(&rows(3, 0..1)), "unknown sequence");
+        assert!(!books.continues(&both(both(rows(0, 4..5), rows(1, 0..1)), rows(0, 5..6))), "torn apart");
+    }
+
+    #[test]
+    fn a_lost_sequence_can_only_be_cleared() {
+        let mut books = after(Some(3), &[rows(0, 0..8)]);
+        books.lost(&rows(0, 8..9));
+        assert!(!books.continues(&rows(0, 8..9)));
+        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible);
+        books.was_cut(SeqId(0), Pos(0));
+        assert!(books.continues(&rows(0, 0..4)));
+    }
+}

@@ -1,0 +1,143 @@
+//! `LlamaRunner`: the seam `ModelRunner` over llama.cpp.
+//!
+//! Everything that llama.cpp would answer with an assertion (too many rows, unknown ids) is refused here first, so that a
+//! mistake of the engine costs a request and not the process.
+
+#![expect(unsafe_code, reason = "takes the context apart into its batch and memory")]
+
+use std::sync::Arc;
+
+use super::batch::Batch;
+use super::context::{Context, ContextOptions, MemoryUse};
+use super::error::LoadError;
+use super::ffi;
+use super::memory::Memory;
+use super::model::Model;
+use crate::config::EngineConfig;
+use crate::engine::{BatchRow, ModelRunner, RunnerError, RunnerErrorKind, RunnerFacts};
+use crate::units::{Pos, SeqId};
+
+const PROCESS: &str = "llama_process";
+
+/// One context with its batch and memory. Fields are dropped in this order: the context last.
+pub struct LlamaRunner {
+    batch: Batch,
+    memory: Memory,
+    /// Which rows of the last successful step have logits.
+    outputs: Vec<bool>,
+    facts: RunnerFacts,
+    context: Context,
+}
+
+// SAFETY: batch and memory belong to the context in the same value and move with it; one thread has them at a time.
+unsafe impl Send for LlamaRunner {}
+
+impl LlamaRunner {
+    pub fn new(model: Arc<Model>, config: &EngineConfig, options: ContextOptions) -> Result<LlamaRunner, LoadError> {
+        let mut context = Context::new(model, config, options)?;
+        // SAFETY: batch and memory are kept beside the context and dropped before it; `parts` is called once.
+        let (batch, memory) = unsafe { context.parts() }.ok_or_else(|| LoadError::Context {
+            tried: "batch and memory".to_owned(),
+            reason: "the model has no memory: it does not generate".to_owned(),
+        })?;
+        let vocab = context.model().vocab();
+        let facts = RunnerFacts {
+            n_vocab: vocab.tokens.len(),
+            n_ctx: context.n_ctx(),
+            n_seq_max: context.n_seq_max(),
+            n_batch: context.n_batch(),
+            n_ubatch: context.n_ubatch(),
+            n_outputs_max: context.n_seq_max() * options.outputs_per_sequence as usize,
+            hybrid: context.model().is_recurrent(),
+            eog: vocab.eog.clone(),
+        };
+        Ok(LlamaRunner { batch, memory, outputs: Vec::new(), facts, context })
+    }
+
+    /// What model and context take now, by kind of memory.
+    pub fn memory_use(&self) -> Vec<MemoryUse> {
+        self.context.memory_use()
+    }
+
+    /// Tokens by which `truncate` can roll a recurrent state back right after a step.
+    pub fn rollback_tokens(&self) -> u32 {
+        self.context.rollback_tokens()
+    }
+
+    fn acceptable(&self, rows: &[BatchRow]) -> bool {
+        let n_outputs = rows.iter().filter(|row| row.output).count();
+        !rows.is_empty()
+            && rows.len() <= self.facts.n_batch
+            && n_outputs <= self.facts.n_outputs_max
+            && rows.iter().all(|row| row.token.index() < self.facts.n_vocab)
+            && self.memory.books().continues(rows)
+    }
+}
+
+impl ModelRunner for LlamaRunner {
+    fn facts(&self) -> &RunnerFacts {
+        &self.facts
+    }
+
+    fn step(&mut self, rows: &[BatchRow]) -> Result<(), RunnerError> {
+        self.outputs.clear();
+        if !self.acceptable(rows) || !self.batch.fill(rows) {
+            return Err(RunnerError { call: PROCESS, kind: RunnerErrorKind::InvalidBatch, code: None });
+        }
+        let code = self.context.process(&mut self.batch);
+        let Some(kind) = failure(code) else {
+            self.memory.stepped(rows);
+            self.outputs.extend(rows.iter().map(|row| row.output));
+            return Ok(());
+        };
+        if !matches!(kind, RunnerErrorKind::NoRoom | RunnerErrorKind::InvalidBatch) {
+            self.memory.lost(rows);
+        }
+        Err(RunnerError { call: PROCESS, kind, code: Some(code) })
+    }
+
+    fn logits(&mut self, row: usize) -> Result<&[f32], RunnerError> {
+        let invalid = RunnerError { call: "llama_get_logits_ith", kind: RunnerErrorKind::InvalidBatch, code: None };
+        if self.outputs.get(row) != Some(&true) {
+            return Err(invalid);
+        }
+        self.context.logits(row).ok_or(invalid)
+    }
+
+    fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {
+        if self.memory.books().next(seq).is_none() {
+            return Err(RunnerError { call: "llama_memory_seq_rm", kind: RunnerErrorKind::InvalidBatch, code: None });
+        }
+        Ok(self.memory.truncate(seq, from))
+    }
+}
+
+/// What a code of llama_process means (llama.h at llama_decode); below -1 the code tells where it failed: -2 where a buffer
+/// could not be had, -3 in the computation.
+fn failure(code: i32) -> Option<RunnerErrorKind> {
+    match code {
+        0 => None,
+        1 => Some(RunnerErrorKind::NoRoom),
+        2 => Some(RunnerErrorKind::Aborted),
+        -1 => Some(RunnerErrorKind::InvalidBatch),
+        -2 | ffi::GUARD_OUT_OF_MEMORY => Some(RunnerErrorKind::OutOfMemory),
+        _ => Some(RunnerErrorKind::Fatal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_llama_process() {
+        assert_eq!(failure(0), None);
+        assert_eq!(failure(1), Some(RunnerErrorKind::NoRoom));
+        assert_eq!(failure(2), Some(RunnerErrorKind::Aborted));
+        assert_eq!(failure(-1), Some(RunnerErrorKind::InvalidBatch));
+        assert_eq!(failure(-2), Some(RunnerErrorKind::OutOfMemory));
+        assert_eq!(failure(-3), Some(RunnerErrorKind::Fatal));
+        assert_eq!(failure(ffi::GUARD_OUT_OF_MEMORY), Some(RunnerErrorKind::OutOfMemory));
+        assert_eq!(failure(ffi::GUARD_EXCEPTION), Some(RunnerErrorKind::Fatal));
+    }
+}

@@ -1,0 +1,95 @@
+//! The demo model for the tests of `src/llama`: small contexts, greedy decoding through the seam.
+
+// Each test file uses its part of this.
+#![allow(dead_code)]
+
+use std::sync::{Arc, OnceLock};
+
+use plateau::config::{EngineConfig, ModelConfig, Profile};
+use plateau::engine::{BatchRow, ModelRunner};
+use plateau::llama::{ContextOptions, LlamaRunner, Model};
+use plateau::units::{Pos, SeqId, Token};
+
+/// The embedded model, loaded once a test binary.
+pub fn model() -> Arc<Model> {
+    static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
+    let load = || Model::load(&model_config(), &mut |_| true).expect("the demo model loads");
+    Arc::clone(MODEL.get_or_init(load))
+}
+
+/// The embedded model, without plug-ins.
+pub fn model_config() -> ModelConfig {
+    Profile::demo().model
+}
+
+/// One thread, so that results are the same on every machine.
+pub fn engine_config(ctx_tokens: u32, parallel: u32) -> EngineConfig {
+    EngineConfig {
+        ctx_tokens: Some(ctx_tokens),
+        parallel,
+        batch_tokens: 512,
+        ubatch_tokens: 128,
+        threads: Some(1),
+        ..Profile::demo().engine
+    }
+}
+
+pub fn runner(config: &EngineConfig) -> LlamaRunner {
+    LlamaRunner::new(model(), config, ContextOptions::default()).expect("a context")
+}
+
+/// A context whose recurrent states can be rolled back by `rollback_tokens`, with logits for all rows of a short batch.
+pub fn runner_with_rollback(rollback_tokens: u32, parallel: u32) -> LlamaRunner {
+    let options = ContextOptions { outputs_per_sequence: rollback_tokens + 1, rollback_tokens };
+    LlamaRunner::new(model(), &engine_config(512, parallel), options).expect("a context")
+}
+
+/// `n` tokens without meaning that stay clear of the control tokens.
+pub fn tokens(n: usize, seed: u32) -> Vec<Token> {
+    (0..n as u32).map(|i| Token(300 + (i * 37 + seed * 101 + 11) % 1500)).collect()
+}
+
+/// Rows of `tokens` from position `start`, the last one with logits.
+pub fn rows(seq: u32, start: u32, tokens: &[Token]) -> Vec<BatchRow> {
+    let last = tokens.len() - 1;
+    let row = |(i, token): (usize, &Token)| BatchRow {
+        seq: SeqId(seq),
+        pos: Pos(start + i as u32),
+        token: *token,
+        output: i == last,
+    };
+    tokens.iter().enumerate().map(row).collect()
+}
+
+/// Processes `tokens` and returns the logits after the last one.
+pub fn feed(runner: &mut LlamaRunner, seq: u32, start: u32, tokens: &[Token]) -> Vec<f32> {
+    runner.step(&rows(seq, start, tokens)).expect("a step");
+    runner.logits(tokens.len() - 1).expect("logits").to_vec()
+}
+
+pub fn argmax(logits: &[f32]) -> Token {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("a vocabulary");
+    Token(best.0 as u32)
+}
+
+pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// Prefill in chunks of `chunk` tokens, then `n` greedy tokens.
+pub fn generate(runner: &mut LlamaRunner, seq: u32, prompt: &[Token], chunk: usize, n: usize) -> Vec<Token> {
+    let mut logits = Vec::new();
+    let mut pos = 0;
+    for part in prompt.chunks(chunk) {
+        logits = feed(runner, seq, pos, part);
+        pos += part.len() as u32;
+    }
+    let mut out = vec![argmax(&logits)];
+    while out.len() < n {
+        logits = feed(runner, seq, pos, &out[out.len() - 1..]);
+        pos += 1;
+        out.push(argmax(&logits));
+    }
+    out
+}
