@@ -3,18 +3,22 @@
 //! Layers, each naming only those to its right (kept by `tests/tidy.rs`):
 //!
 //! ```text
-//! main -> cli, app            app -> everything
+//! main -> cli                 cli, app -> everything
 //! api  -> chat, engine(handle, request), config, telemetry
 //! chat -> text, sampling(params), engine(request), config
 //! engine -> text, sampling, config, telemetry
 //! llama -> engine(runner), text(codec), sampling, config      implements the seam ModelRunner
-//! text -> gguf               gguf, sampling, config, gpu, telemetry -> nothing but units
+//! text -> gguf                gguf, sampling, config, gpu, telemetry -> nothing but units
 //! ```
 
+pub mod api;
+pub mod app;
 pub mod chat;
+pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod gguf;
+pub mod gpu;
 #[cfg(feature = "native")]
 pub mod llama;
 pub mod sampling;

@@ -2,15 +2,22 @@
 //! the engine thread; everything here is a pure function of its input.
 
 pub mod error;
+pub mod generation;
 pub mod jinja;
 pub mod messages;
 pub mod output;
+pub mod prepare;
 pub mod reasoning;
+pub mod request;
+pub mod sampling;
 pub mod template;
+pub mod thinking;
 pub mod tools;
 
 pub use error::{RequestError, RequestErrorKind};
 pub use messages::normalise;
 pub use output::{Collected, CollectedCall, OutputDelta, OutputFormat, OutputParser, Thinking, collect};
+pub use prepare::{Prepare, Prepared, Rendered};
+pub use request::{ChatRequest, CompletionRequest};
 pub use template::{ChatTemplate, RenderInput, TemplateError};
 pub use tools::{Tool, ToolChoice, ToolFields, ToolLimits, ToolSettings};

@@ -44,11 +44,74 @@ pub enum CacheType {
     Q4_0,
 }
 
+impl CacheType {
+    /// Names in profiles, most precise first; the same as llama.cpp's.
+    pub const WORDS: &'static [&'static str] = &["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"];
+    const ALL: [CacheType; 8] = [
+        CacheType::F32,
+        CacheType::F16,
+        CacheType::Bf16,
+        CacheType::Q8_0,
+        CacheType::Q5_1,
+        CacheType::Q5_0,
+        CacheType::Q4_1,
+        CacheType::Q4_0,
+    ];
+
+    pub fn from_word(word: &str) -> Option<CacheType> {
+        CacheType::ALL.into_iter().find(|t| t.word() == word)
+    }
+    pub fn word(self) -> &'static str {
+        match self {
+            CacheType::F32 => "f32",
+            CacheType::F16 => "f16",
+            CacheType::Bf16 => "bf16",
+            CacheType::Q8_0 => "q8_0",
+            CacheType::Q5_1 => "q5_1",
+            CacheType::Q5_0 => "q5_0",
+            CacheType::Q4_1 => "q4_1",
+            CacheType::Q4_0 => "q4_0",
+        }
+    }
+    /// Bytes of 32 elements, scales included.
+    pub fn bytes_per_32(self) -> u64 {
+        match self {
+            CacheType::F32 => 128,
+            CacheType::F16 | CacheType::Bf16 => 64,
+            CacheType::Q8_0 => 34,
+            CacheType::Q5_1 => 24,
+            CacheType::Q5_0 => 22,
+            CacheType::Q4_1 => 20,
+            CacheType::Q4_0 => 18,
+        }
+    }
+    /// Stored in blocks of 32 with a scale.
+    pub fn is_quantized(self) -> bool {
+        !matches!(self, CacheType::F32 | CacheType::F16 | CacheType::Bf16)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashAttention {
     Auto,
     On,
     Off,
+}
+
+impl FlashAttention {
+    /// Names in profiles.
+    pub const WORDS: &'static [&'static str] = &["auto", "on", "off"];
+
+    pub fn from_word(word: &str) -> Option<FlashAttention> {
+        [FlashAttention::Auto, FlashAttention::On, FlashAttention::Off].into_iter().find(|f| f.word() == word)
+    }
+    pub fn word(self) -> &'static str {
+        match self {
+            FlashAttention::Auto => "auto",
+            FlashAttention::On => "on",
+            FlashAttention::Off => "off",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -135,7 +198,8 @@ pub struct GenerationDefaults {
 }
 
 impl Profile {
-    /// The built-in `demo` profile as a value, for tests of other layers.
+    /// The built-in `demo` profile as a value: the defaults under every profile file, and what tests of other layers use.
+    /// `tests/config.rs` keeps `configs/demo.toml` equal to it.
     pub fn demo() -> Profile {
         Profile {
             name: "demo".into(),

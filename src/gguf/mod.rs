@@ -3,6 +3,7 @@
 //! Deliberately absent: tensor data. Weights are read by llama.cpp alone, from a file that passed these checks. Values that
 //! make llama.cpp's loader abort the process (rather than fail) are refused here by name.
 
+pub mod embedded;
 mod facts;
 mod ggml_type;
 mod metadata;

@@ -1,0 +1,34 @@
+//! `/v1/completions`.
+
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use uuid::Uuid;
+
+use super::chat::{prepare, rejected};
+use super::error::ApiError;
+use super::generation::{Job, off_thread, respond};
+use super::lower::{self, Lowered};
+use super::render::{CompletionRender, Head};
+use super::{ApiState, extract};
+
+/// `POST /v1/completions`.
+pub async fn complete(State(state): State<ApiState>, request: Request) -> Result<Response, ApiError> {
+    let arrived = Instant::now();
+    let bytes = extract::body(request, &state.profile.limits).await?;
+    let worker = state.clone();
+    let job = off_thread(move || {
+        let state = worker;
+        let body = extract::object(&bytes, &state.profile.limits)?;
+        let Lowered { request, reply, ignored } = lower::completion(body, &state.model.id)?;
+        let id = format!("cmpl-{}", Uuid::new_v4().simple());
+        let mut prepared =
+            prepare(&state, &id, arrived).completion(request).map_err(|error| rejected(&state, error))?;
+        let echo = std::mem::take(&mut prepared.echo);
+        let render = CompletionRender::new(Head::new(id.clone(), &state), echo, prepared.n_per_prompt);
+        Ok(Job { id, prepared, reply, render, ignored })
+    })
+    .await?;
+    respond(&state, job).await
+}

@@ -1,0 +1,98 @@
+//! From the bytes of a request to a JSON object, within the profile's limits.
+//!
+//! The content type is deliberately not looked at: `curl -d` says that JSON is a form, and the origin check of `guard` is
+//! what keeps web pages out.
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::header;
+use futures_util::StreamExt;
+use serde_json::{Map, Value};
+
+use super::error::{ApiError, ErrorCode};
+use crate::config::LimitsConfig;
+
+/// Reads the body, up to `limits.body_bytes`.
+pub async fn body(request: Request, limits: &LimitsConfig) -> Result<Bytes, ApiError> {
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
+    if announced.is_some_and(|bytes| bytes > limits.body_bytes) {
+        return Err(too_large(limits));
+    }
+    read(request.into_body(), limits).await
+}
+
+async fn read(body: Body, limits: &LimitsConfig) -> Result<Bytes, ApiError> {
+    let mut stream = body.into_data_stream();
+    let mut out = Vec::new();
+    while let Some(piece) = stream.next().await {
+        let piece = piece.map_err(|error| {
+            ApiError::new(ErrorCode::BodyUnreadable, "the connection broke while the body was read")
+                .with_diagnostic(error.to_string())
+        })?;
+        if (out.len() + piece.len()) as u64 > limits.body_bytes {
+            return Err(too_large(limits));
+        }
+        out.extend_from_slice(&piece);
+    }
+    Ok(Bytes::from(out))
+}
+
+fn too_large(limits: &LimitsConfig) -> ApiError {
+    let message = format!("the body is larger than {} bytes; send less or raise `limits.body_bytes`", limits.body_bytes);
+    ApiError::new(ErrorCode::BodyTooLarge, message)
+}
+
+/// Parses a body. May take a while for a large one: call it off the async threads.
+pub fn object(bytes: &[u8], limits: &LimitsConfig) -> Result<Map<String, Value>, ApiError> {
+    let depth = depth(bytes);
+    if depth > limits.json_depth {
+        let message =
+            format!("the body is nested {depth} levels deep, at most {} are read (`limits.json_depth`)", limits.json_depth);
+        return Err(ApiError::new(ErrorCode::JsonTooDeep, message));
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(ApiError::new(ErrorCode::InvalidJson, "the body must be a JSON object")),
+        Err(error) => Err(ApiError::new(ErrorCode::InvalidJson, format!("the body is not valid JSON: {error}"))),
+    }
+}
+
+/// The deepest nesting of brackets outside strings; right for valid JSON, and an upper bound that needs no stack for the rest.
+fn depth(bytes: &[u8]) -> u32 {
+    let (mut now, mut deepest) = (0_u32, 0_u32);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in bytes {
+        if in_string {
+            match (escaped, byte) {
+                (true, _) => escaped = false,
+                (false, b'\\') => escaped = true,
+                (false, b'"') => in_string = false,
+                (false, _) => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'[' | b'{' => {
+                now = now.saturating_add(1);
+                deepest = deepest.max(now);
+            }
+            b']' | b'}' => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::depth;
+
+    #[test]
+    fn brackets_in_strings_are_text() {
+        assert_eq!(depth(br#"{"a":"[[[[\"[[","b":[{}]}"#), 3);
+        assert_eq!(depth(b"1"), 0);
+        assert_eq!(depth("[".repeat(100_000).as_bytes()), 100_000);
+    }
+}

@@ -1,0 +1,196 @@
+//! The rows.
+
+use super::Scope::{Both, Chat, Completions};
+use super::{Field, Scope, Verdict};
+
+const fn consumed(
+    name: &'static str,
+    scope: Scope,
+    default: &'static str,
+    [sample, bad]: [&'static str; 2],
+    doc: &'static str,
+) -> Field {
+    Field { name, scope, verdict: Verdict::Consumed { default, sample, bad }, doc }
+}
+
+const fn refused(
+    name: &'static str,
+    scope: Scope,
+    neutral: &'static str,
+    sample: &'static str,
+    doc: &'static str,
+) -> Field {
+    Field { name, scope, verdict: Verdict::Refused { neutral, sample }, doc }
+}
+
+const fn passed(name: &'static str, scope: Scope, sample: &'static str, doc: &'static str) -> Field {
+    Field { name, scope, verdict: Verdict::PassedOver { sample }, doc }
+}
+
+const GRAMMAR: &str = "Constrained output is not in this build.";
+const BUDGET: &str = "Thinking cannot be bounded by this build.";
+const LOW_LEVEL: &str = "The server places sequences itself.";
+const OPAQUE: &str = "A label for the provider's books; nothing here reads it.";
+const NEVER_STORED: &str = "Nothing is stored, so there is nothing to store or to look up.";
+const SAMPLER: &str = "This sampler is not in the chain.";
+
+/// Every field, by subject.
+#[rustfmt::skip]
+pub const FIELDS: &[Field] = &[
+    // What goes in.
+    consumed("model", Both, "the served model", [r#""another""#, "5"], "Any name is served by the one model; a name that is not its id is listed in `x-plateau-ignored`, and the answer's `model` is the served id."),
+    consumed("messages", Chat, "required", [r#"[{"role":"user","content":"other"}]"#, r#""hi""#], "The conversation. `developer` is `system`; system messages after the first user message become user text in the profile's wrapper; text parts are joined; other parts are refused by their path."),
+    consumed("prompt", Completions, "required", [r#"["a","b"]"#, "[[]]"], "A string, a list of strings, a list of token ids or a list of such lists; several prompts give `n` choices each. Texts of control tokens are those tokens."),
+    consumed("echo", Completions, "false", ["true", r#""yes""#], "Put the prompt in front of the text. Not together with `logprobs`."),
+    refused("suffix", Completions, r#"[""]"#, r#""end""#, "Fill-in-the-middle is not served."),
+    consumed("add_generation_prompt", Chat, "true, unless `continue_final_message`", ["false", "1"], "Open an assistant turn at the end of the prompt."),
+    consumed("continue_final_message", Chat, "false: a last assistant message is history, and a new turn follows it", ["true", "1"], "Go on with the last message, which must be the assistant's, where its text (or, without text, its reasoning) ends."),
+    consumed("chat_template_kwargs", Chat, "{}", [r#"{"enable_thinking":false}"#, "[]"], "Variables for the template. The template's own names cannot be set, `chat_template` among them. A variable that the template does not mention is listed in `x-plateau-ignored`."),
+    refused("chat_template", Both, "[]", r#""{{ messages }}""#, "Templates come from the model or the profile, never from a request."),
+    refused("documents", Chat, "[[]]", r#"[{"text":"x"}]"#, "Put documents into messages."),
+    refused("generation_prompt", Both, r#"[""]"#, r#""x""#, "Use `continue_final_message`."),
+    refused("add_special_tokens", Both, "[true]", "false", "Prompts start with BOS where the model wants one."),
+    refused("truncate_prompt_tokens", Both, "[]", "100", "A prompt is never cut; one that is too long is refused."),
+    refused("mm_processor_kwargs", Both, "[{}]", r#"{"fps":1}"#, "This build sees no pictures."),
+    // Thinking.
+    consumed("enable_thinking", Chat, "the profile's `chat.thinking`, else the template's", ["false", r#""no""#], "Think or not. Of several spellings that disagree the first of these holds: `chat_template_kwargs.enable_thinking`, `enable_thinking`, `thinking`, `reasoning.enabled`, `reasoning_effort`, `reasoning.effort`."),
+    consumed("thinking", Chat, "as `enable_thinking`", [r#"{"type":"disabled"}"#, r#"{"type":"perhaps"}"#], "`{\"type\": \"enabled\" or \"adaptive\" or \"auto\" or \"disabled\"}` or a boolean. `budget_tokens` is refused."),
+    consumed("reasoning_effort", Chat, "as `enable_thinking`", [r#""none""#, r#""some""#], "`none` is off; `minimal`, `low`, `medium`, `high`, `xhigh` and `max` are on, and the word reaches templates that mention `reasoning_effort`."),
+    consumed("reasoning", Chat, "as `enable_thinking`", [r#"{"enabled":false}"#, r#"{"enabled":"no"}"#], "`{\"enabled\": bool, \"effort\": as reasoning_effort}`. `max_tokens` is refused."),
+    refused("reasoning_format", Chat, r#"["auto","deepseek"]"#, r#""none""#, "Reasoning is always sent apart from content."),
+    refused("include_reasoning", Chat, "[true]", "false", "Reasoning is always sent; leave it unread."),
+    refused("separate_reasoning", Chat, "[true]", "false", "Reasoning is always sent apart from content."),
+    refused("thinking_budget", Chat, "[-1]", "100", BUDGET),
+    refused("thinking_budget_tokens", Both, "[-1]", "100", BUDGET),
+    refused("reasoning_budget", Both, "[-1]", "100", BUDGET),
+    refused("reasoning_budget_tokens", Both, "[-1]", "100", BUDGET),
+    refused("reasoning_budget_message", Both, r#"[""]"#, r#""stop""#, BUDGET),
+    refused("reasoning_control", Both, "[false]", "true", BUDGET),
+    // Tools.
+    consumed("tools", Chat, "none", [r#"[{"type":"function","function":{"name":"f"}}]"#, r#"[{"type":"function"}]"#], "Functions that the model may call. Other types are refused."),
+    consumed("tool_choice", Chat, "`auto`", [r#""none""#, r#""maybe""#], "`auto`; or `none`: calls are not read from the output. `required` and named functions are refused: calls cannot be forced by this build."),
+    consumed("parallel_tool_calls", Chat, "true", ["false", r#""no""#], "`false`: only the first call is reported."),
+    refused("functions", Chat, "[[]]", r#"[{"name":"f"}]"#, "It is the old form; send `tools`."),
+    refused("function_call", Chat, r#"["auto","none"]"#, r#"{"name":"f"}"#, "It is the old form; send `tool_choice`."),
+    refused("parse_tool_calls", Chat, "[true]", "false", "Send `tool_choice: \"none\"` to leave calls as text."),
+    // How the answer comes.
+    consumed("stream", Both, "false", ["true", r#""yes""#], "Server-sent events."),
+    consumed("stream_options", Both, "{}", [r#"{"include_usage":true}"#, r#"{"include_usage":1}"#], "`include_usage`: a last chunk with `usage` and no choices. Other members, and the whole without `stream`, are listed in `x-plateau-ignored`."),
+    consumed("return_progress", Both, "false", ["true", "1"], "Send `prompt_progress` chunks while the prompt is processed. Without `stream` it is listed in `x-plateau-ignored`."),
+    consumed("n", Both, "1", ["2", "0"], "Choices; the seed of choice i is seed + i. At most `limits.n`."),
+    refused("n_cmpl", Both, "[1]", "2", "Use `n`."),
+    consumed("best_of", Completions, "`n`", ["1", "5"], "Only the value of `n` is served: choices are not ranked."),
+    consumed("logprobs", Chat, "false", ["true", "1"], "Log-probabilities of the generated tokens, from the model's own distribution."),
+    consumed("top_logprobs", Chat, "0", ["3", "21"], "Alternatives per token, 0 to 20; needs `logprobs: true`."),
+    consumed("logprobs", Completions, "none", ["3", "21"], "Log-probabilities with so many alternatives per token, 0 to 20."),
+    consumed("n_probs", Both, "0: none", ["3", "21"], "llama-server's name for the same; `logprobs` wins."),
+    refused("post_sampling_probs", Both, "[false]", "true", "Log-probabilities are the model's own."),
+    refused("prompt_logprobs", Both, "[0]", "1", "Prompts have no log-probabilities here."),
+    refused("return_tokens", Both, "[false]", "true", "Token ids are not part of answers; use `/tokenize`."),
+    refused("return_token_ids", Both, "[false]", "true", "Token ids are not part of answers; use `/tokenize`."),
+    refused("return_tokens_as_token_ids", Both, "[false]", "true", "Tokens are shown as text and bytes."),
+    consumed("special", Completions, "false", ["true", "1"], "Show the text of control tokens in the output."),
+    consumed("skip_special_tokens", Completions, "true", ["false", "1"], "The opposite of `special`, under vLLM's name."),
+    refused("skip_special_tokens", Chat, "[true]", "false", "Control tokens are never part of a message."),
+    refused("include_stop_str_in_output", Both, "[false]", "true", "The text of a stop string is never sent."),
+    refused("response_fields", Both, "[[]]", r#"["content"]"#, "Answers are whole."),
+    passed("timings_per_token", Both, "true", "Timings come once, with the last chunk."),
+    passed("verbose", Both, "true", "There is no verbose answer."),
+    passed("sse_ping_interval", Both, "5", "The profile says how often (`server.ping_seconds`)."),
+    passed("spaces_between_special_tokens", Both, "true", "Text is what the tokens say."),
+    // How long.
+    consumed("max_tokens", Both, "the profile's `generation.max_tokens`, else until the context is full", ["5", "0"], "At least 1, or -1 for no limit. More than fits is not an error."),
+    consumed("max_completion_tokens", Both, "`max_tokens`", ["5", "0"], "The newer name; wins over `max_tokens`."),
+    consumed("n_predict", Both, "`max_tokens`", ["5", "0"], "llama-server's name; the other two win over it."),
+    consumed("stop", Both, "none", [r#""END""#, "[1]"], "A string or a list of them, at most `limits.stop_strings`. Their text is never sent. Empty ones match nothing."),
+    consumed("ignore_eos", Both, "false", ["true", "1"], "Go on past the end-of-generation token."),
+    refused("min_tokens", Both, "[0]", "5", "Use `ignore_eos` with `max_tokens`."),
+    refused("stop_token_ids", Both, "[[]]", "[7]", "Use `stop`."),
+    refused("t_max_predict_ms", Both, "[0,-1]", "100", "Close the connection instead: it cancels the request."),
+    refused("n_indent", Both, "[0]", "4", "Use `stop`."),
+    // Sampling.
+    consumed("seed", Both, "random", ["7", r#""x""#], "With a seed a request is repeatable on one build and machine. -1 is random."),
+    consumed("temperature", Both, "the profile's", ["0.25", "99"], "0 to 10; 0 is greedy."),
+    consumed("top_k", Both, "the profile's", ["7", "-2"], "0 or -1: off."),
+    consumed("top_p", Both, "the profile's", ["0.5", "1.5"], "0 to 1; 1: off."),
+    consumed("min_p", Both, "the profile's", ["0.25", "-0.1"], "0 to 1; 0: off."),
+    consumed("typical_p", Both, "the profile's", ["0.5", "2"], "0 to 1; 1: off."),
+    consumed("xtc_probability", Both, "0: off", ["0.5", "2"], "How often the most probable tokens above the threshold are dropped, 0 to 1."),
+    consumed("xtc_threshold", Both, "0.1", ["0.25", "2"], "0 to 1."),
+    consumed("dry_multiplier", Both, "0: off", ["0.5", "-1"], "DRY: penalty on continuing a repeated run, 0 to 100."),
+    consumed("dry_base", Both, "1.75", ["2.5", "0.5"], "DRY: growth per token of the run, 1 to 100."),
+    consumed("dry_allowed_length", Both, "2", ["5", "-1"], "DRY: runs up to this length are free."),
+    consumed("dry_penalty_last_n", Both, "-1: all", ["99", "-2"], "DRY: how many of the last tokens are searched; 0: off."),
+    consumed("dry_sequence_breakers", Both, "those of newline, colon, quote and star that are one token", [r#"["x"]"#, r#""x""#], "DRY: runs do not reach over these texts, each one token of the model."),
+    consumed("repeat_penalty", Both, "the profile's", ["1.5", "0"], "0.01 to 10; 1: off."),
+    consumed("repetition_penalty", Both, "`repeat_penalty`", ["1.5", "0"], "Another name; `repeat_penalty` wins."),
+    consumed("repeat_last_n", Both, "the profile's", ["99", "-2"], "How many of the last tokens the three penalties look at; -1: all, 0: off."),
+    consumed("presence_penalty", Both, "the profile's", ["0.5", "11"], "-10 to 10."),
+    consumed("frequency_penalty", Both, "the profile's", ["0.5", "11"], "-10 to 10."),
+    consumed("logit_bias", Both, "none", [r#"{"65":-100}"#, r#"{"x":1}"#], "`{\"id\": bias}` or `[[id or text, bias]]`, -100 to 100; `false` bans the token."),
+    refused("samplers", Both, "[[]]", r#"["top_k"]"#, "The order of the chain is fixed."),
+    refused("mirostat", Both, "[0]", "2", SAMPLER),
+    passed("mirostat_tau", Both, "5", "Without mirostat it says nothing."),
+    passed("mirostat_eta", Both, "0.1", "Without mirostat it says nothing."),
+    refused("dynatemp_range", Both, "[0]", "0.5", SAMPLER),
+    passed("dynatemp_exponent", Both, "1", "Without a dynamic temperature it says nothing."),
+    refused("top_n_sigma", Both, "[-1,0]", "1.5", SAMPLER),
+    refused("top_a", Both, "[0]", "0.5", SAMPLER),
+    refused("tfs_z", Both, "[1]", "0.5", SAMPLER),
+    refused("adaptive_target", Both, "[-1]", "0.5", SAMPLER),
+    passed("adaptive_decay", Both, "0.9", "Without an adaptive target it says nothing."),
+    refused("min_keep", Both, "[0,1]", "5", "One token is always kept, never more for its own sake."),
+    refused("penalize_nl", Both, "[true]", "false", "Newlines are tokens like others; use `logit_bias`."),
+    refused("length_penalty", Both, "[1]", "2", "There is no beam search."),
+    refused("use_beam_search", Both, "[false]", "true", "There is no beam search."),
+    refused("early_stopping", Both, "[false]", "true", "There is no beam search."),
+    refused("bad_words", Both, "[[]]", r#"["x"]"#, "Use `logit_bias` with `false`."),
+    refused("allowed_token_ids", Both, "[]", "[1]", GRAMMAR),
+    refused("logits_processors", Both, "[[]]", r#"["x"]"#, "No code is taken from requests."),
+    refused("backend_sampling", Both, "[false]", "true", "Sampling runs in the server."),
+    // Constraints.
+    refused("response_format", Both, r#"[{"type":"text"}]"#, r#"{"type":"json_object"}"#, GRAMMAR),
+    refused("json_schema", Both, "[]", "{}", GRAMMAR),
+    refused("grammar", Both, r#"[""]"#, r#""root ::= \"a\"""#, GRAMMAR),
+    refused("grammar_type", Both, r#"[""]"#, r#""gbnf""#, GRAMMAR),
+    refused("grammar_lazy", Both, "[false]", "true", GRAMMAR),
+    refused("grammar_triggers", Both, "[[]]", r#"[{"type":1}]"#, GRAMMAR),
+    refused("preserved_tokens", Both, "[[]]", r#"["x"]"#, GRAMMAR),
+    refused("guided_json", Both, "[]", "{}", GRAMMAR),
+    refused("guided_regex", Both, "[]", r#""a""#, GRAMMAR),
+    refused("guided_choice", Both, "[]", r#"["a"]"#, GRAMMAR),
+    refused("guided_grammar", Both, "[]", r#""root ::= \"a\"""#, GRAMMAR),
+    refused("guided_decoding_backend", Both, "[]", r#""x""#, GRAMMAR),
+    refused("structured_outputs", Both, "[]", r#"{"json":{}}"#, GRAMMAR),
+    refused("regex", Both, "[]", r#""a""#, GRAMMAR),
+    refused("ebnf", Both, "[]", r#""a""#, GRAMMAR),
+    // The server's own business.
+    consumed("cache_prompt", Both, "true", ["false", "1"], "Reuse what earlier requests left of a common beginning."),
+    refused("id_slot", Both, "[-1]", "0", LOW_LEVEL),
+    refused("slot_id", Both, "[-1]", "0", LOW_LEVEL),
+    refused("n_keep", Both, "[0,-1]", "5", "The context is never shifted."),
+    refused("n_discard", Both, "[0]", "-1", "The context is never shifted."),
+    refused("n_cache_reuse", Both, "[0]", "5", LOW_LEVEL),
+    refused("cache_reuse", Both, "[0]", "5", LOW_LEVEL),
+    refused("lora", Both, "[[]]", r#"[{"id":0,"scale":1}]"#, "There are no adapters."),
+    refused("speculative", Both, "[{}]", r#"{"n_max":3}"#, "Nothing is drafted by this build."),
+    refused("speculative.n_max", Both, "[0]", "3", "Nothing is drafted by this build."),
+    refused("speculative.n_min", Both, "[0]", "3", "Nothing is drafted by this build."),
+    refused("speculative.p_min", Both, "[0]", "0.5", "Nothing is drafted by this build."),
+    passed("prediction", Chat, r#"{"type":"content","content":"x"}"#, "A hint for speed; the answer is the same without it."),
+    passed("priority", Both, "1", "Requests are served in the order of their arrival."),
+    passed("request_id", Both, r#""x""#, "The server makes its own."),
+    // OpenAI's account features.
+    refused("store", Both, "[false]", "true", NEVER_STORED),
+    refused("previous_response_id", Both, "[]", r#""x""#, NEVER_STORED),
+    refused("audio", Chat, "[]", r#"{"voice":"x"}"#, "Text only."),
+    refused("modalities", Chat, r#"[["text"]]"#, r#"["audio"]"#, "Text only."),
+    refused("web_search_options", Chat, "[]", "{}", "The server does not search."),
+    passed("user", Both, r#""x""#, OPAQUE),
+    passed("metadata", Both, "{}", OPAQUE),
+    passed("safety_identifier", Both, r#""x""#, OPAQUE),
+    passed("service_tier", Both, r#""auto""#, "There is one tier."),
+    passed("prompt_cache_key", Both, r#""x""#, "The cache finds common beginnings by itself."),
+    passed("prompt_cache_retention", Both, r#""24h""#, "The cache keeps what fits."),
+    passed("verbosity", Chat, r#""low""#, "The model has no such setting; ask for it in a message."),
+];

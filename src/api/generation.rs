@@ -1,0 +1,238 @@
+//! All choices of one request as one stream of updates, and the road from a prepared request to its response.
+//!
+//! Dropping a `Generation` cancels every choice: that is how a client that leaves is noticed, in a stream (the body is
+//! dropped) and in a whole answer (the handler is).
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{SelectAll, Stream, StreamExt, unfold};
+
+use super::choice::{ChoiceReader, End, Update};
+use super::error::{ApiError, ErrorCode};
+use super::lower::Reply;
+use super::render::Render;
+use super::wire::{CachedTokens, ReasoningTokens, TimingsBody, UsageBody};
+use super::{ApiState, ID_HEADER, IGNORED_HEADER, collect, sse};
+use crate::chat::Prepared;
+use crate::engine::{EngineError, Event, EventStream, Handle, SubmitError, Timings, Usage};
+use crate::text::tokenizer::Tokenizer;
+
+/// Most names in `x-plateau-ignored`, and most characters of each: a header has to stay small.
+const MAX_IGNORED: usize = 32;
+const MAX_IGNORED_CHARS: usize = 64;
+
+type Events = Pin<Box<dyn Stream<Item = (usize, Event)> + Send>>;
+
+/// The running choices of one request.
+pub struct Generation {
+    readers: Vec<ChoiceReader>,
+    events: SelectAll<Events>,
+    updates: VecDeque<(usize, Update)>,
+    tally: Tally,
+}
+
+impl Generation {
+    /// Submits every choice; one that is not taken cancels those before it.
+    pub fn start(prepared: Prepared, handle: &Handle, tokenizer: &Tokenizer) -> Result<Generation, SubmitError> {
+        let Prepared { requests, n_per_prompt, format, echo: _, ignored: _ } = prepared;
+        let mut events = SelectAll::new();
+        let mut readers = Vec::with_capacity(requests.len());
+        for (index, request) in requests.into_iter().enumerate() {
+            events.push(indexed(index, handle.submit(request)?));
+            readers.push(ChoiceReader::new(format.clone(), tokenizer));
+        }
+        Ok(Generation { readers, events, updates: VecDeque::new(), tally: Tally::new(n_per_prompt) })
+    }
+
+    pub fn n_choices(&self) -> usize {
+        self.readers.len()
+    }
+
+    /// The next update of any choice; `None` after all have ended. `Failed` is the last one.
+    pub async fn next(&mut self) -> Option<(usize, Update)> {
+        loop {
+            if let Some((index, update)) = self.updates.pop_front() {
+                if let Update::End(end) = &update {
+                    self.tally.add(index, end);
+                }
+                if matches!(update, Update::Failed(_)) {
+                    self.events.clear();
+                    self.updates.clear();
+                }
+                return Some((index, update));
+            }
+            let (index, event) = self.events.next().await?;
+            let mut read = VecDeque::new();
+            if let Some(reader) = self.readers.get_mut(index) {
+                reader.read(event, &mut read);
+            }
+            self.updates.extend(read.into_iter().map(|update| (index, update)));
+        }
+    }
+
+    /// Sums over the choices that have ended.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+}
+
+/// The events of one choice with its index, up to the terminal one. A stream that breaks off ends in a failure.
+fn indexed(index: usize, stream: EventStream) -> Events {
+    Box::pin(unfold(Some(stream), move |state| async move {
+        let mut stream = state?;
+        let event = stream.next().await.unwrap_or(Event::Failed(EngineError::Dead));
+        let more = !matches!(event, Event::Finished(_) | Event::Failed(_));
+        Some(((index, event), more.then_some(stream)))
+    }))
+}
+
+/// Usage and timings of a request over its choices.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    n_per_prompt: usize,
+    usage: Usage,
+    reasoning_tokens: Option<usize>,
+    timings: Timings,
+}
+
+impl Tally {
+    fn new(n_per_prompt: usize) -> Tally {
+        Tally { n_per_prompt, ..Tally::default() }
+    }
+
+    /// A prompt counts once, with its first choice; generated tokens all count. Choices run side by side: their times are
+    /// not added, the longest is the request's.
+    fn add(&mut self, index: usize, end: &End) {
+        if index.checked_rem(self.n_per_prompt) == Some(0) {
+            self.usage.prompt += end.usage.prompt;
+            self.usage.cached += end.usage.cached;
+        }
+        self.usage.completion += end.usage.completion;
+        if let Some(n) = end.reasoning_tokens {
+            self.reasoning_tokens = Some(self.reasoning_tokens.unwrap_or(0) + n);
+        }
+        let (sum, new) = (&mut self.timings, &end.timings);
+        sum.prompt_n += new.prompt_n;
+        sum.predicted_n += new.predicted_n;
+        sum.prompt_ms = sum.prompt_ms.max(new.prompt_ms);
+        sum.predicted_ms = sum.predicted_ms.max(new.predicted_ms);
+        sum.ttft_ms = sum.ttft_ms.max(new.ttft_ms);
+        sum.queue_ms = sum.queue_ms.max(new.queue_ms);
+    }
+
+    pub fn usage(&self) -> UsageBody {
+        let Usage { prompt, cached, completion } = self.usage;
+        UsageBody {
+            prompt_tokens: prompt,
+            completion_tokens: completion,
+            total_tokens: prompt + completion,
+            prompt_tokens_details: CachedTokens { cached_tokens: cached },
+            completion_tokens_details: self.reasoning_tokens.map(|reasoning_tokens| ReasoningTokens { reasoning_tokens }),
+        }
+    }
+
+    pub fn timings(&self) -> TimingsBody {
+        let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms } = self.timings;
+        let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
+        TimingsBody {
+            cache_n: self.usage.cached,
+            prompt_n,
+            prompt_ms,
+            prompt_per_token_ms: ratio(prompt_ms, prompt_n as f64),
+            prompt_per_second: ratio(prompt_n as f64 * 1000.0, prompt_ms),
+            predicted_n,
+            predicted_ms,
+            predicted_per_token_ms: ratio(predicted_ms, predicted_n as f64),
+            predicted_per_second: ratio(predicted_n as f64 * 1000.0, predicted_ms),
+            ttft_ms,
+            queue_ms,
+        }
+    }
+}
+
+/// Runs `work` where it may block.
+pub async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        let message = "the request could not be prepared";
+        Err(ApiError::new(ErrorCode::Internal, message).with_diagnostic(error.to_string()))
+    })
+}
+
+/// A request that is ready to run.
+pub struct Job<R> {
+    pub id: String,
+    pub prepared: Prepared,
+    pub reply: Reply,
+    pub render: R,
+    pub ignored: Vec<String>,
+}
+
+/// Submits a job and answers it in the way that was asked for.
+pub async fn respond<R: Render>(state: &ApiState, job: Job<R>) -> Result<Response, ApiError> {
+    let Job { id, prepared, reply, render, mut ignored } = job;
+    ignored.extend(prepared.ignored.iter().cloned());
+    let openai_overflow = state.profile.server.openai_overflow_code;
+    let generation = Generation::start(prepared, &state.handle, &state.tokenizer)
+        .map_err(|error| ApiError::refused(error, openai_overflow))?;
+    let mut response = match reply.stream {
+        true => sse::stream(state, generation, render, reply.include_usage),
+        false => collect::whole(generation, render).await?.into_response(),
+    };
+    let headers = response.headers_mut();
+    if let Ok(value) = id.parse() {
+        headers.insert(ID_HEADER, value);
+    }
+    if !ignored.is_empty() {
+        tracing::debug!(id, ?ignored, "fields without effect");
+        if let Ok(value) = shown(&ignored).parse() {
+            headers.insert(IGNORED_HEADER, value);
+        }
+    }
+    Ok(response)
+}
+
+/// Names as a header can carry them.
+fn shown(ignored: &[String]) -> String {
+    let printable = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '?' };
+    let name = |name: &String| name.chars().take(MAX_IGNORED_CHARS).map(printable).collect::<String>();
+    let mut names: Vec<String> = ignored.iter().take(MAX_IGNORED).map(name).collect();
+    if ignored.len() > MAX_IGNORED {
+        names.push(format!("and-{}-more", ignored.len() - MAX_IGNORED));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_stays_small_and_printable_whatever_the_fields_are_called() {
+        let names: Vec<String> = (0..100).map(|i| format!("\u{1F600}\r\nx: {i}{}", "y".repeat(10_000))).collect();
+        let text = shown(&names);
+        assert!(text.len() < 4096 && text.ends_with(", and-68-more"), "{text}");
+        assert!(text.parse::<axum::http::HeaderValue>().is_ok());
+    }
+
+    #[test]
+    fn a_prompt_counts_once_and_every_answer_counts() {
+        let end = |prompt, completion| End {
+            finish_reason: "stop",
+            usage: Usage { prompt, cached: 1, completion },
+            timings: Timings::default(),
+            reasoning_tokens: Some(2),
+        };
+        let mut tally = Tally::new(2);
+        for (index, end) in [end(10, 1), end(10, 2), end(20, 3), end(20, 4)].iter().enumerate() {
+            tally.add(index, end);
+        }
+        let usage = tally.usage();
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.total_tokens), (30, 10, 40));
+        assert_eq!(usage.prompt_tokens_details.cached_tokens, 2);
+        assert_eq!(usage.completion_tokens_details, Some(ReasoningTokens { reasoning_tokens: 8 }));
+    }
+}

@@ -1,0 +1,272 @@
+//! From wire types to the chat layer's requests. Every wire struct is taken apart without `..`: a new field does not compile
+//! until somebody decided what it does.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::error::{ApiError, ErrorCode};
+use super::fields::{self, Endpoint, Sorted};
+use super::wire::{ChatBody, CompletionBody, GenerationBody, Int};
+use crate::chat::request::{ChatRequest, CompletionRequest, GenerationFields, Named, SamplingFields, ThinkingFields};
+
+/// How the answer is to be sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    pub stream: bool,
+    pub include_usage: bool,
+}
+
+/// A request with what does not concern its generation.
+#[derive(Clone, Debug)]
+pub struct Lowered<T> {
+    pub request: T,
+    pub reply: Reply,
+    /// Fields without effect.
+    pub ignored: Vec<String>,
+}
+
+/// Lowers the body of `/v1/chat/completions`. `served` is the model's id.
+pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatRequest>, ApiError> {
+    let Sorted { shared, own, mut ignored } = fields::sort(body, Endpoint::Chat)?;
+    let ChatBody {
+        messages,
+        tools,
+        tool_choice,
+        parallel_tool_calls,
+        logprobs,
+        top_logprobs,
+        add_generation_prompt,
+        continue_final_message,
+        chat_template_kwargs,
+        enable_thinking,
+        thinking,
+        reasoning_effort,
+        reasoning,
+    } = typed(own)?;
+    let messages = messages.ok_or_else(|| missing("messages"))?;
+    let logprobs = match (logprobs, top_logprobs) {
+        (Some(true), top) => Some(Named { param: "top_logprobs", value: top.map_or(0, |Int(n)| n) }),
+        (_, None | Some(Int(0))) => None,
+        (_, Some(_)) => return Err(invalid("top_logprobs", "`top_logprobs` needs `logprobs: true`")),
+    };
+    let (reply, generation) = shared_fields(shared, logprobs, served, &mut ignored)?;
+    let request = ChatRequest {
+        messages,
+        tools,
+        tool_choice,
+        parallel_tool_calls,
+        add_generation_prompt,
+        continue_final_message: continue_final_message.unwrap_or(false),
+        template_kwargs: chat_template_kwargs.unwrap_or_default(),
+        thinking: ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning },
+        generation,
+    };
+    Ok(Lowered { request, reply, ignored })
+}
+
+/// Lowers the body of `/v1/completions`.
+pub fn completion(body: Map<String, Value>, served: &str) -> Result<Lowered<CompletionRequest>, ApiError> {
+    let Sorted { shared, own, mut ignored } = fields::sort(body, Endpoint::Completions)?;
+    let CompletionBody { prompt, echo, best_of, logprobs, special, skip_special_tokens } = typed(own)?;
+    let prompt = prompt.ok_or_else(|| missing("prompt"))?;
+    let logprobs = logprobs.map(|Int(value)| Named { param: "logprobs", value });
+    let (reply, generation) = shared_fields(shared, logprobs, served, &mut ignored)?;
+    if let Some(Int(best_of)) = best_of
+        && best_of != generation.n.unwrap_or(1)
+    {
+        return Err(invalid("best_of", "`best_of` is served only where it equals `n`: choices are not ranked"));
+    }
+    let show_control = special.or(skip_special_tokens.map(|skip| !skip)).unwrap_or(false);
+    let request = CompletionRequest { prompt, echo: echo.unwrap_or(false), show_control, generation };
+    Ok(Lowered { request, reply, ignored })
+}
+
+fn shared_fields(
+    shared: Map<String, Value>,
+    logprobs: Option<Named<i64>>,
+    served: &str,
+    ignored: &mut Vec<String>,
+) -> Result<(Reply, GenerationFields), ApiError> {
+    let GenerationBody {
+        model,
+        stream,
+        stream_options,
+        return_progress,
+        n,
+        max_tokens,
+        max_completion_tokens,
+        n_predict,
+        stop,
+        ignore_eos,
+        cache_prompt,
+        n_probs,
+        seed,
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        typical_p,
+        xtc_probability,
+        xtc_threshold,
+        dry_multiplier,
+        dry_base,
+        dry_allowed_length,
+        dry_penalty_last_n,
+        dry_sequence_breakers,
+        repeat_penalty,
+        repetition_penalty,
+        repeat_last_n,
+        presence_penalty,
+        frequency_penalty,
+        logit_bias,
+    } = typed(shared)?;
+    if model.is_some_and(|name| name != served) {
+        ignored.push("model".to_owned());
+    }
+    let reply = reply(stream.unwrap_or(false), stream_options, ignored)?;
+    let progress = return_progress.unwrap_or(false);
+    if progress && !reply.stream {
+        ignored.push("return_progress".to_owned());
+    }
+    let sampling = SamplingFields {
+        temperature,
+        top_k: top_k.map(|Int(v)| v),
+        top_p,
+        min_p,
+        typical_p,
+        xtc_probability,
+        xtc_threshold,
+        dry_multiplier,
+        dry_base,
+        dry_allowed_length: dry_allowed_length.map(|Int(v)| v),
+        dry_penalty_last_n: dry_penalty_last_n.map(|Int(v)| v),
+        dry_sequence_breakers,
+        repeat_penalty: first([("repeat_penalty", repeat_penalty), ("repetition_penalty", repetition_penalty)]),
+        repeat_last_n: repeat_last_n.map(|Int(v)| v),
+        presence_penalty,
+        frequency_penalty,
+        logit_bias,
+        seed: seed.map(|Int(v)| v),
+    };
+    let n_probs = n_probs.filter(|n| n.0 != 0);
+    let limits =
+        [("max_completion_tokens", max_completion_tokens), ("max_tokens", max_tokens), ("n_predict", n_predict)];
+    let generation = GenerationFields {
+        max_tokens: first(limits.map(|(param, value)| (param, value.map(|Int(v)| v)))),
+        n: n.map(|Int(v)| v),
+        stop,
+        ignore_eos: ignore_eos.unwrap_or(false),
+        logprobs: logprobs.or(first([("n_probs", n_probs.map(|Int(v)| v))])),
+        cache_prompt,
+        progress: progress && reply.stream,
+        sampling,
+    };
+    Ok((reply, generation))
+}
+
+fn reply(stream: bool, options: Option<Map<String, Value>>, ignored: &mut Vec<String>) -> Result<Reply, ApiError> {
+    let mut include_usage = false;
+    for (name, value) in options.into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        let path = format!("stream_options.{name}");
+        match (name.as_str(), value) {
+            ("include_usage", Value::Bool(wanted)) => {
+                include_usage = wanted;
+                if wanted && !stream {
+                    ignored.push(path);
+                }
+            }
+            ("include_usage", _) => return Err(invalid(&path, "`stream_options.include_usage` must be true or false")),
+            _ => ignored.push(path),
+        }
+    }
+    Ok(Reply { stream, include_usage: include_usage && stream })
+}
+
+/// The first of several names for one thing that has a value.
+fn first<T, const N: usize>(spellings: [(&'static str, Option<T>); N]) -> Option<Named<T>> {
+    spellings.into_iter().find_map(|(param, value)| value.map(|value| Named { param, value }))
+}
+
+/// Reads a wire type; the error names the field.
+pub fn typed<T: DeserializeOwned>(body: Map<String, Value>) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(Value::Object(body)).map_err(|error| {
+        let path = error.path().to_string();
+        let what = error.into_inner().to_string();
+        if path == "." {
+            return ApiError::new(ErrorCode::InvalidRequest, what);
+        }
+        ApiError::new(ErrorCode::InvalidRequest, format!("`{path}`: {what}")).with_param(path)
+    })
+}
+
+fn missing(name: &str) -> ApiError {
+    invalid(name, &format!("`{name}` is required"))
+}
+
+fn invalid(param: &str, message: &str) -> ApiError {
+    ApiError::new(ErrorCode::InvalidRequest, message).with_param(param)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fields::{FIELDS, Verdict};
+    use super::*;
+
+    /// Fields whose sample needs another one beside it.
+    fn base(endpoint: Endpoint, name: &str) -> Value {
+        let mut body = match endpoint {
+            Endpoint::Chat => json!({ "messages": [{ "role": "user", "content": "hi" }] }),
+            Endpoint::Completions => json!({ "prompt": "hi" }),
+        };
+        match name {
+            "top_logprobs" => body["logprobs"] = json!(true),
+            "stream_options" | "return_progress" => body["stream"] = json!(true),
+            _ => {}
+        }
+        body
+    }
+
+    fn shown(body: Value, endpoint: Endpoint) -> String {
+        let Value::Object(body) = body else { panic!("an object") };
+        match endpoint {
+            Endpoint::Chat => format!("{:?}", chat(body, "served").unwrap()),
+            Endpoint::Completions => format!("{:?}", completion(body, "served").unwrap()),
+        }
+    }
+
+    /// `best_of` only ever agrees with `n`.
+    const CHANGES_NOTHING: [&str; 1] = ["best_of"];
+
+    #[test]
+    fn every_consumed_field_changes_the_lowered_request() {
+        for endpoint in [Endpoint::Chat, Endpoint::Completions] {
+            for field in FIELDS.iter().filter(|f| f.scope.covers(endpoint)) {
+                let Verdict::Consumed { sample, .. } = field.verdict else { continue };
+                let without = base(endpoint, field.name);
+                let mut with = without.clone();
+                with[field.name] = serde_json::from_str(sample).unwrap();
+                let same = shown(with, endpoint) == shown(without, endpoint);
+                assert_eq!(same, CHANGES_NOTHING.contains(&field.name), "{} at {endpoint:?}", field.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_type_names_its_field() {
+        let Value::Object(body) = json!({ "messages": [], "temperature": "hot" }) else { panic!("an object") };
+        let error = chat(body, "served").unwrap_err();
+        assert_eq!(error.envelope()["error"]["param"], "temperature");
+    }
+
+    #[test]
+    fn the_newest_name_of_the_limit_wins() {
+        let Value::Object(body) = json!({ "prompt": "a", "n_predict": 1, "max_tokens": 2, "max_completion_tokens": 3 })
+        else {
+            panic!("an object")
+        };
+        let lowered = completion(body, "served").unwrap();
+        assert_eq!(lowered.request.generation.max_tokens, Some(Named { param: "max_completion_tokens", value: 3 }));
+    }
+}

@@ -1,0 +1,83 @@
+//! The OpenAI API over HTTP. The only layer that knows HTTP; what a request means is decided in `chat`, what is generated in
+//! `engine`.
+//!
+//! Path of a generation: `extract` -> `lower` (by the table in `fields`) -> `chat::prepare` -> `generation` -> `sse` or
+//! `collect`, both of which print through `render`.
+
+mod chat;
+mod choice;
+mod collect;
+mod completions;
+pub mod error;
+mod extract;
+pub mod fields;
+mod generation;
+mod guard;
+mod lower;
+mod models;
+mod ops;
+mod render;
+pub mod routes;
+mod sse;
+pub mod wire;
+
+use std::sync::Arc;
+
+use crate::chat::ChatTemplate;
+use crate::config::Profile;
+use crate::engine::Handle;
+use crate::telemetry::Metrics;
+use crate::text::tokenizer::Tokenizer;
+use crate::units::Bytes;
+
+pub use error::{ApiError, ErrorCode};
+pub use routes::router;
+
+/// Names the fields of the request that had no effect.
+pub const IGNORED_HEADER: &str = "x-plateau-ignored";
+/// The id of the request, as in the log.
+pub const ID_HEADER: &str = "x-request-id";
+
+/// What every handler sees. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiState {
+    pub handle: Handle,
+    pub tokenizer: Tokenizer,
+    pub template: Arc<ChatTemplate>,
+    pub profile: Arc<Profile>,
+    pub model: Arc<ModelInfo>,
+    pub metrics: Metrics,
+    pub build: Arc<BuildInfo>,
+}
+
+/// The served model as clients are told about it.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    pub id: String,
+    /// When it was loaded, in seconds since 1970.
+    pub created: u64,
+    pub architecture: String,
+    pub n_ctx: usize,
+    pub n_ctx_train: usize,
+    pub n_params: u64,
+    pub size: Bytes,
+    /// Most frequent tensor type by bytes, e.g. "q4_k".
+    pub quantization: String,
+    /// Layers of its multi-token-prediction block; 0 where the file has none.
+    pub n_layer_mtp: u32,
+}
+
+/// The running program.
+#[derive(Clone, Debug)]
+pub struct BuildInfo {
+    pub version: String,
+    /// What computes, e.g. "llama.cpp (CPU)".
+    pub backend: String,
+}
+
+impl BuildInfo {
+    /// `system_fingerprint` of responses.
+    pub fn fingerprint(&self) -> String {
+        format!("plateau-{}", self.version)
+    }
+}

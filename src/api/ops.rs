@@ -1,0 +1,203 @@
+//! The small endpoints: health, properties, metrics, sequences, tokens.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::error::{ApiError, ErrorCode};
+use super::wire::{DetokenizeBody, Int, TokenizeBody};
+use super::{ApiState, extract, generation, lower};
+use crate::engine::Health;
+use crate::engine::stats::{EngineStats, Phase, SequenceStats};
+use crate::text::tokenizer::{GUARD, Specials, Tokenizer};
+use crate::units::Token;
+
+/// `GET /health`.
+pub async fn health(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
+    match state.handle.health() {
+        Health::Ok => Ok(Json(json!({ "status": "ok" }))),
+        Health::Stopping => Err(ApiError::new(ErrorCode::EngineStopping, "the engine is shutting down")),
+        Health::Dead(reason) => {
+            let message = format!("the engine stopped after an internal error: {reason}");
+            Err(ApiError::new(ErrorCode::EngineDead, message))
+        }
+    }
+}
+
+/// `GET /props`. Names are llama-server's where it has one.
+pub async fn props(State(state): State<ApiState>) -> Json<Value> {
+    let (model, profile, tokenizer) = (&*state.model, &*state.profile, &state.tokenizer);
+    let text = |token: Option<Token>| token.map(|token| tokenizer.text(token));
+    Json(json!({
+        "build_info": state.build.fingerprint(),
+        "backend": state.build.backend,
+        "profile": profile.name,
+        "model_alias": model.id,
+        "model": {
+            "id": model.id,
+            "architecture": model.architecture,
+            "n_ctx_train": model.n_ctx_train,
+            "n_vocab": tokenizer.n_vocab(),
+            "n_params": model.n_params,
+            "size": model.size.0,
+            "quantization": model.quantization,
+            "tokenizer": tokenizer.codec_name(),
+        },
+        "total_slots": profile.engine.parallel,
+        "n_ctx": model.n_ctx,
+        "default_generation_settings": { "n_ctx": model.n_ctx, "params": default_params(&state) },
+        "modalities": { "vision": false, "audio": false },
+        "chat_template": state.template.source(),
+        "bos_token": text(tokenizer.bos()),
+        "eos_token": text(tokenizer.eos()),
+        "features": features(&state),
+    }))
+}
+
+fn default_params(state: &ApiState) -> Value {
+    let s = &state.profile.sampling;
+    json!({
+        "temperature": s.temperature,
+        "top_k": s.top_k,
+        "top_p": s.top_p,
+        "min_p": s.min_p,
+        "typical_p": s.typical_p,
+        "repeat_penalty": s.repeat_penalty,
+        "repeat_last_n": s.penalty_last_n,
+        "presence_penalty": s.presence_penalty,
+        "frequency_penalty": s.frequency_penalty,
+        "max_tokens": state.profile.generation.max_tokens,
+        "enable_thinking": state.profile.chat.thinking,
+    })
+}
+
+/// What is on or off, and why.
+fn features(state: &ApiState) -> Value {
+    let feature = |on: bool, why: &str| json!({ "on": on, "why": why });
+    let mtp = match state.model.n_layer_mtp {
+        0 => "the model file has no multi-token-prediction block",
+        _ => "the model file has a multi-token-prediction block, but this build does not draft",
+    };
+    let tools = state.template.mentions("tools");
+    let switch = state.template.mentions("enable_thinking");
+    json!({
+        "mtp": feature(false, mtp),
+        "vision": feature(false, "this build reads text only"),
+        "grammar": feature(false, "this build does not constrain output: response_format and grammar are refused"),
+        "prefix_cache": feature(true, "a sequence keeps its state, and a request reuses the common beginning that the memory allows"),
+        "tools": feature(tools, if tools { "the template prints tools" } else { "the template does not mention tools" }),
+        "thinking_switch": feature(
+            switch,
+            if switch { "the template mentions enable_thinking" } else { "the template does not mention enable_thinking" },
+        ),
+    })
+}
+
+/// `GET /metrics`.
+pub async fn metrics(State(state): State<ApiState>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], state.metrics.render()).into_response()
+}
+
+/// `GET /sequences`.
+pub async fn sequences(State(state): State<ApiState>) -> Json<Value> {
+    let EngineStats { sequences, n_queued, n_fill, n_ctx, n_steps } = state.handle.stats();
+    let sequences: Vec<Value> = sequences.iter().map(sequence).collect();
+    Json(json!({
+        "n_ctx": n_ctx,
+        "n_fill": n_fill,
+        "n_queued": n_queued,
+        "n_steps": n_steps,
+        "sequences": sequences,
+    }))
+}
+
+fn sequence(stats: &SequenceStats) -> Value {
+    let SequenceStats { seq, request, phase, n_prompt, n_prompt_done, n_cached, n_generated, n_fill } = stats;
+    let phase = match phase {
+        Phase::Idle => "idle",
+        Phase::Prefill => "prefill",
+        Phase::Decode => "decode",
+    };
+    json!({
+        "seq": seq,
+        "phase": phase,
+        "request": request,
+        "n_prompt": n_prompt,
+        "n_prompt_done": n_prompt_done,
+        "n_cached": n_cached,
+        "n_generated": n_generated,
+        "n_fill": n_fill,
+    })
+}
+
+/// `POST /tokenize`.
+pub async fn tokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
+    let bytes = extract::body(request, &state.profile.limits).await?;
+    let tokens = generation::off_thread(move || {
+        let TokenizeBody { content, add_special, parse_special, with_pieces } =
+            lower::typed(extract::object(&bytes, &state.profile.limits)?)?;
+        let tokenizer = &state.tokenizer;
+        let specials = if parse_special.unwrap_or(true) { Specials::Parse } else { Specials::AsText };
+        let tokens = encode(tokenizer, &content.replace(GUARD, ""), specials, add_special).map_err(|error| {
+            ApiError::new(ErrorCode::InvalidRequest, error.to_string()).with_param("content")
+        })?;
+        Ok(if with_pieces {
+            tokens.into_iter().map(|token| json!({ "id": token.0, "piece": piece(tokenizer, token) })).collect()
+        } else {
+            tokens.into_iter().map(|token| json!(token.0)).collect::<Vec<Value>>()
+        })
+    })
+    .await?;
+    Ok(Json(json!({ "tokens": tokens })))
+}
+
+/// The tokenizer adds BOS to parsed text only, and always: both are mended here.
+fn encode(
+    tokenizer: &Tokenizer,
+    text: &str,
+    specials: Specials,
+    add_special: bool,
+) -> Result<Vec<Token>, crate::text::tokenizer::CodecError> {
+    let bos = match tokenizer.encode("", Specials::Parse)?.as_slice() {
+        [bos] => Some(*bos),
+        _ => None,
+    };
+    let mut tokens = tokenizer.encode(text, specials)?;
+    let Some(bos) = bos else { return Ok(tokens) };
+    let written = specials == Specials::Parse && text.starts_with(&tokenizer.text(bos));
+    match (add_special, specials) {
+        (false, Specials::Parse) if !written => drop(tokens.remove(0)),
+        (true, Specials::AsText) => tokens.insert(0, bos),
+        _ => {}
+    }
+    Ok(tokens)
+}
+
+/// Text, or the bytes where they are only a part of a character.
+fn piece(tokenizer: &Tokenizer, token: Token) -> Value {
+    let bytes = tokenizer.piece(token);
+    std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text))
+}
+
+/// `POST /detokenize`.
+pub async fn detokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
+    let bytes = extract::body(request, &state.profile.limits).await?;
+    let content = generation::off_thread(move || {
+        let DetokenizeBody { tokens } = lower::typed(extract::object(&bytes, &state.profile.limits)?)?;
+        let n_vocab = state.tokenizer.n_vocab();
+        let token = |(i, Int(id)): (usize, Int)| match u32::try_from(id) {
+            Ok(id) if (id as usize) < n_vocab => Ok(Token(id)),
+            _ => {
+                let message = format!("token {id} is not in the vocabulary of {n_vocab} tokens");
+                Err(ApiError::new(ErrorCode::InvalidRequest, message).with_param(format!("tokens[{i}]")))
+            }
+        };
+        let tokens = tokens.into_iter().enumerate().map(token).collect::<Result<Vec<Token>, ApiError>>()?;
+        Ok(state.tokenizer.decode(&tokens, true))
+    })
+    .await?;
+    Ok(Json(json!({ "content": content })))
+}

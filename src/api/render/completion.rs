@@ -1,0 +1,126 @@
+//! `text_completion`.
+
+use std::collections::VecDeque;
+
+use serde_json::{Map, Value, json};
+
+use super::{Head, Held, Render, finite, text};
+use crate::api::choice::{End, Piece};
+use crate::api::collect::Collected;
+use crate::api::wire::{CompletionChoice, CompletionLogprobs, Envelope, PromptProgress, TimingsBody, UsageBody};
+use crate::chat::OutputDelta;
+use crate::engine::Logprob;
+
+const OBJECT: &str = "text_completion";
+
+/// Completions of raw text.
+pub struct CompletionRender {
+    head: Head,
+    held: Held,
+    /// Text in front of each prompt's answers; empty without `echo`.
+    echo: Vec<String>,
+    n_per_prompt: usize,
+    /// Characters of the tokens so far, by choice.
+    offsets: Vec<usize>,
+}
+
+impl CompletionRender {
+    pub fn new(head: Head, echo: Vec<String>, n_per_prompt: usize) -> CompletionRender {
+        CompletionRender { head, held: Held::default(), echo, n_per_prompt, offsets: Vec::new() }
+    }
+
+    fn chunk(&self, index: usize, text: String) -> Envelope<CompletionChoice> {
+        self.head.envelope(OBJECT, vec![CompletionChoice { index, text, logprobs: None, finish_reason: None }])
+    }
+
+    fn speak(&mut self, index: usize, said: String) -> String {
+        let mut chunk = self.chunk(index, said);
+        let held = std::mem::take(self.held.at(index));
+        if let (false, Some(choice)) = (held.is_empty(), chunk.choices.first_mut()) {
+            if self.offsets.len() <= index {
+                self.offsets.resize(index + 1, 0);
+            }
+            choice.logprobs = Some(logprobs(held, &mut self.offsets[index]));
+        }
+        text(&chunk)
+    }
+
+    fn echoed(&self, index: usize) -> Option<&String> {
+        self.echo.get(index.checked_div(self.n_per_prompt)?)
+    }
+}
+
+impl Render for CompletionRender {
+    fn open(&mut self, index: usize, out: &mut VecDeque<String>) {
+        if let Some(prompt) = self.echoed(index) {
+            out.push_back(text(&self.chunk(index, prompt.clone())));
+        }
+    }
+
+    fn piece(&mut self, index: usize, piece: Piece, out: &mut VecDeque<String>) {
+        self.held.at(index).extend(piece.logprobs);
+        for delta in piece.deltas {
+            if let OutputDelta::Content(said) = delta {
+                out.push_back(self.speak(index, said));
+            }
+        }
+    }
+
+    fn end(&mut self, index: usize, end: &End, timings: TimingsBody, out: &mut VecDeque<String>) {
+        if !self.held.at(index).is_empty() {
+            out.push_back(self.speak(index, String::new()));
+        }
+        let mut last = self.chunk(index, String::new());
+        last.choices.iter_mut().for_each(|choice| choice.finish_reason = Some(end.finish_reason));
+        last.timings = Some(timings);
+        out.push_back(text(&last));
+    }
+
+    fn progress(&self, index: usize, progress: PromptProgress) -> String {
+        let mut chunk = self.chunk(index, String::new());
+        chunk.prompt_progress = Some(progress);
+        text(&chunk)
+    }
+
+    fn usage(&self, usage: UsageBody) -> String {
+        let mut chunk = self.head.envelope::<CompletionChoice>(OBJECT, Vec::new());
+        chunk.usage = Some(usage);
+        text(&chunk)
+    }
+
+    fn whole(&self, choices: Vec<Collected>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error> {
+        let choice = |(index, choice): (usize, Collected)| {
+            let Collected { content, reasoning: _, calls: _, logprobs: tokens, end } = choice;
+            let mut said = self.echoed(index).cloned().unwrap_or_default();
+            said.push_str(&content);
+            CompletionChoice {
+                index,
+                text: said,
+                logprobs: (!tokens.is_empty()).then(|| logprobs(tokens, &mut 0)),
+                finish_reason: Some(end.map_or("stop", |end| end.finish_reason)),
+            }
+        };
+        let mut answer = self.head.envelope(OBJECT, choices.into_iter().enumerate().map(choice).collect());
+        answer.usage = Some(usage);
+        answer.timings = Some(timings);
+        serde_json::to_value(answer)
+    }
+}
+
+/// `offset` is where the first token starts, and where the next one will.
+fn logprobs(tokens: Vec<Logprob>, offset: &mut usize) -> CompletionLogprobs {
+    let mut out = CompletionLogprobs::default();
+    for Logprob { token: _, text, bytes: _, logprob, top } in tokens {
+        let mut alternatives = Map::new();
+        for (_, text, _, logprob) in top {
+            // Two tokens may have one text; the more probable one is named.
+            alternatives.entry(text).or_insert(json!(finite(logprob)));
+        }
+        out.text_offset.push(*offset);
+        *offset += text.chars().count();
+        out.tokens.push(text);
+        out.token_logprobs.push(finite(logprob));
+        out.top_logprobs.push(alternatives);
+    }
+    out
+}

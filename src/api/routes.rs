@@ -1,0 +1,124 @@
+//! One table of routes, and the router built from it.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, get, post};
+
+use super::error::{ApiError, ErrorCode};
+use super::{ApiState, chat, completions, guard, models, ops};
+
+/// Which handler answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Chat,
+    Completions,
+    Models,
+    Model,
+    Tokenize,
+    Detokenize,
+    ApplyTemplate,
+    Health,
+    Props,
+    Metrics,
+    Sequences,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    pub method: &'static str,
+    /// The first is the documented one, the others are aliases.
+    pub paths: &'static [&'static str],
+    /// Answers without the key.
+    pub public: bool,
+    pub doc: &'static str,
+    action: Action,
+}
+
+const fn route(
+    method: &'static str,
+    paths: &'static [&'static str],
+    action: Action,
+    public: bool,
+    doc: &'static str,
+) -> Route {
+    Route { method, paths, public, doc, action }
+}
+
+/// Every route.
+#[rustfmt::skip]
+pub const ROUTES: &[Route] = &[
+    route("POST", &["/v1/chat/completions", "/chat/completions"], Action::Chat, false, "Continue a conversation."),
+    route("POST", &["/v1/completions", "/completions"], Action::Completions, false, "Continue raw text or tokens."),
+    route("GET", &["/v1/models", "/models"], Action::Models, false, "The served model, with its context length."),
+    route("GET", &["/v1/models/{*id}", "/models/{*id}"], Action::Model, false, "The same for one id; another id is 404."),
+    route("POST", &["/tokenize"], Action::Tokenize, false, "`{content, add_special, parse_special, with_pieces}` to tokens."),
+    route("POST", &["/detokenize"], Action::Detokenize, false, "`{tokens}` to text."),
+    route("POST", &["/apply-template"], Action::ApplyTemplate, false, "A chat request to the text of its prompt."),
+    route("GET", &["/health", "/v1/health"], Action::Health, true, "200, or 503 with the reason."),
+    route("GET", &["/props"], Action::Props, false, "Build, model, template, default sampling, and which features are on or off and why."),
+    route("GET", &["/metrics"], Action::Metrics, false, "OpenMetrics text."),
+    route("GET", &["/sequences"], Action::Sequences, false, "What each sequence is doing."),
+];
+
+/// The table of `docs/api.md`.
+pub fn docs() -> String {
+    let mut out = String::from("| method | path | what it does |\n|---|---|---|\n");
+    for Route { method, paths, public, doc, .. } in ROUTES {
+        let paths = paths.iter().map(|path| format!("`{}`", path.replace("{*id}", "{id}"))).collect::<Vec<_>>().join(", ");
+        let public = if *public { " Never asks for the key." } else { "" };
+        out.push_str(&format!("| {method} | {paths} | {doc}{public} |\n"));
+    }
+    out
+}
+
+/// Is this path answered without the key.
+pub(super) fn is_public(path: &str) -> bool {
+    ROUTES.iter().any(|route| route.public && route.paths.contains(&path))
+}
+
+/// The whole API.
+pub fn router(state: ApiState) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        for path in route.paths {
+            router = router.route(path, handler(route.action));
+        }
+    }
+    let router = router
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unknown_path)
+        .layer(from_fn_with_state(state.clone(), guard::key));
+    let router = match guard::cors(&state.profile.server) {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    router.layer(from_fn_with_state(state.clone(), guard::outer)).with_state(state)
+}
+
+fn handler(action: Action) -> MethodRouter<ApiState> {
+    match action {
+        Action::Chat => post(chat::complete),
+        Action::Completions => post(completions::complete),
+        Action::Models => get(models::list),
+        Action::Model => get(models::one),
+        Action::Tokenize => post(ops::tokenize),
+        Action::Detokenize => post(ops::detokenize),
+        Action::ApplyTemplate => post(chat::apply_template),
+        Action::Health => get(ops::health),
+        Action::Props => get(ops::props),
+        Action::Metrics => get(ops::metrics),
+        Action::Sequences => get(ops::sequences),
+    }
+}
+
+async fn unknown_path(request: Request) -> ApiError {
+    let message = format!("there is no {}; docs/api.md lists the paths", request.uri().path());
+    ApiError::new(ErrorCode::NotFound, message)
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    let message = format!("{} does not take {}; the header `Allow` lists what it takes", request.uri().path(), request.method());
+    ApiError::new(ErrorCode::MethodNotAllowed, message)
+}

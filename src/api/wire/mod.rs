@@ -1,0 +1,19 @@
+//! The JSON of requests and responses as serde types. No logic: what a field means is decided in `lower` and below.
+
+mod completion;
+mod chat;
+mod generation;
+mod number;
+mod ops;
+mod response;
+
+pub use chat::ChatBody;
+pub use completion::CompletionBody;
+pub use generation::GenerationBody;
+pub use number::Int;
+pub use ops::{DetokenizeBody, TokenizeBody};
+pub use response::{
+    CachedTokens, ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, CompletionChoice,
+    CompletionLogprobs, Delta, Envelope, Message, MessageCall, MessageFunction, PromptProgress, ReasoningTokens,
+    TimingsBody, TokenEntry, TopEntry, UsageBody,
+};

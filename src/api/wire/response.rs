@@ -1,0 +1,183 @@
+//! Responses and stream chunks of both generation endpoints. Members are written in the order that OpenAI writes them.
+
+use serde::Serialize;
+
+/// A whole response, or one chunk of a stream; `C` is its kind of choice.
+#[derive(Clone, Debug, Serialize)]
+pub struct Envelope<C> {
+    pub id: String,
+    pub object: &'static str,
+    pub created: u64,
+    pub model: String,
+    pub system_fingerprint: String,
+    pub choices: Vec<C>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<TimingsBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_progress: Option<PromptProgress>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UsageBody {
+    pub prompt_tokens: usize,
+    pub completion_tokens: usize,
+    pub total_tokens: usize,
+    pub prompt_tokens_details: CachedTokens,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_tokens_details: Option<ReasoningTokens>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CachedTokens {
+    pub cached_tokens: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReasoningTokens {
+    pub reasoning_tokens: usize,
+}
+
+/// Under the names of llama-server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimingsBody {
+    pub cache_n: usize,
+    pub prompt_n: usize,
+    pub prompt_ms: f64,
+    pub prompt_per_token_ms: f64,
+    pub prompt_per_second: f64,
+    pub predicted_n: usize,
+    pub predicted_ms: f64,
+    pub predicted_per_token_ms: f64,
+    pub predicted_per_second: f64,
+    /// Not llama-server's: from arrival to the first token, and the part of it spent in the queue.
+    pub ttft_ms: f64,
+    pub queue_ms: f64,
+}
+
+/// Under the names of llama-server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PromptProgress {
+    pub total: usize,
+    pub cache: usize,
+    pub processed: usize,
+    pub time_ms: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatChoice {
+    pub index: usize,
+    pub message: Message,
+    pub logprobs: Option<ChatLogprobs>,
+    pub finish_reason: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Message {
+    pub role: &'static str,
+    /// Null when there are only tool calls.
+    pub content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// The same again, under the name that newer clients read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<MessageCall>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct MessageCall {
+    pub id: String,
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub function: MessageFunction,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct MessageFunction {
+    pub name: String,
+    /// JSON text.
+    pub arguments: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatChunkChoice {
+    pub index: usize,
+    pub delta: Delta,
+    pub logprobs: Option<ChatLogprobs>,
+    pub finish_reason: Option<&'static str>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ChunkCall>,
+}
+
+/// The first chunk of a call has everything, later ones only `index` and a piece of the arguments.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChunkCall {
+    pub index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    pub function: ChunkFunction,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ChunkFunction {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub arguments: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatLogprobs {
+    pub content: Vec<TokenEntry>,
+    pub refusal: Option<()>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TokenEntry {
+    pub token: String,
+    pub logprob: f32,
+    pub bytes: Vec<u8>,
+    pub top_logprobs: Vec<TopEntry>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TopEntry {
+    pub token: String,
+    pub logprob: f32,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CompletionChoice {
+    pub index: usize,
+    pub text: String,
+    pub logprobs: Option<CompletionLogprobs>,
+    pub finish_reason: Option<&'static str>,
+}
+
+/// Parallel lists, one entry a token.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CompletionLogprobs {
+    pub tokens: Vec<String>,
+    pub token_logprobs: Vec<f32>,
+    /// Text of an alternative -> its log-probability, best first.
+    pub top_logprobs: Vec<serde_json::Map<String, serde_json::Value>>,
+    /// Where the token starts in the text of the choice, in characters.
+    pub text_offset: Vec<usize>,
+}

@@ -1,0 +1,89 @@
+//! The model file: the one that the profile names, or the demo model inside the binary written out for llama.cpp, which
+//! loads from paths alone. Its header is checked here, before any C++ sees it.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::ModelConfig;
+use crate::config::plan::ModelSizes;
+use crate::gguf::{Gguf, GgufError, ModelFacts, VocabFacts, embedded};
+use crate::units::Bytes;
+
+use super::Failure;
+
+/// A model file on disk. The embedded model's copy is deleted when this is dropped.
+pub struct ModelFile {
+    path: PathBuf,
+    copy: Option<tempfile::NamedTempFile>,
+}
+
+impl ModelFile {
+    pub fn locate(config: &ModelConfig) -> Result<ModelFile, Failure> {
+        if let Some(path) = &config.path {
+            return Ok(ModelFile { path: path.clone(), copy: None });
+        }
+        let copy = embedded::write().map_err(|e| {
+            Failure::Unavailable(format!("the demo model could not be written to the folder for temporary files: {e}"))
+        })?;
+        Ok(ModelFile { path: copy.path().to_owned(), copy: Some(copy) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's name without its ending.
+    pub fn stem(&self) -> String {
+        self.path.file_stem().map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())
+    }
+
+    /// How people call it.
+    pub fn display(&self) -> String {
+        if self.copy.is_some() { embedded::NAME.to_owned() } else { self.path.display().to_string() }
+    }
+}
+
+/// What the header of a model file says.
+pub struct Header {
+    pub gguf: Gguf,
+    pub model: ModelFacts,
+    pub vocab: VocabFacts,
+}
+
+impl Header {
+    pub fn read(file: &ModelFile) -> Result<Header, Failure> {
+        let path = file.display();
+        let read = || -> Result<Header, GgufError> {
+            let gguf = Gguf::open(file.path())?;
+            let model = ModelFacts::from_gguf(&gguf)?;
+            let vocab = VocabFacts::from_gguf(&gguf)?;
+            Ok(Header { gguf, model, vocab })
+        };
+        read().map_err(|error| match error {
+            GgufError::Io { source, .. } => Failure::Unavailable(format!("cannot read {path}: {source}")),
+            malformed => Failure::Malformed(format!("{path}: {malformed}")),
+        })
+    }
+
+    /// The sizes that the memory plan works with.
+    pub fn sizes(&self) -> ModelSizes {
+        let tensor = |name: &str| self.gguf.tensors.iter().find(|t| t.name == name).map(|t| Bytes(t.bytes));
+        let model = &self.model;
+        ModelSizes {
+            trunk: model.tensor_bytes.trunk,
+            token_embedding: tensor("token_embd.weight").unwrap_or(Bytes(0)),
+            output_head: tensor("output.weight"),
+            mtp: model.tensor_bytes.mtp,
+            recurrent: model.recurrent.map(|r| r.conv_bytes + r.state_bytes),
+            n_layer: model.n_layer,
+            n_layer_attention: model.n_layer_attention,
+            n_embd: model.n_embd,
+            n_ff: model.n_ff,
+            n_vocab: model.n_vocab,
+            n_head: model.n_head,
+            n_head_kv: model.n_head_kv,
+            head_dim_k: model.head_dim_k,
+            head_dim_v: model.head_dim_v,
+            n_ctx_train: model.n_ctx_train,
+        }
+    }
+}

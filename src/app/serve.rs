@@ -1,0 +1,154 @@
+//! The server's life: load, bind, say so, serve, drain.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::api::{ApiState, router};
+use crate::config::{Profile, ServerConfig};
+use crate::engine::{Joiner, Shutdown};
+
+use super::{Failure, StartOptions, Started, runtime, start};
+
+/// What connections get after the engine has ended, to carry the last bytes to their clients.
+const LAST_BYTES: Duration = Duration::from_secs(2);
+
+/// Runs the server until it is told to stop. An error is the reason why it did not start or did not go on.
+pub fn serve(profile: Profile, options: &StartOptions) -> Result<(), Failure> {
+    let started = start(profile, options, load_bar())?;
+    let runtime = runtime()?;
+    let served = runtime.block_on(serve_started(started));
+    // A connection that will not end must not keep the process.
+    runtime.shutdown_background();
+    served
+}
+
+/// Loading is shown to people; logs get one line at its end.
+fn load_bar() -> super::start::Progress {
+    let bar = crate::cli::progress::bar("loading the model");
+    Box::new(move |done| bar.set(done))
+}
+
+async fn serve_started(started: Started) -> Result<(), Failure> {
+    let signals = signals()?;
+    let listener = bind(&started.profile.server).await?;
+    let address = listener.local_addr().map_err(|e| Failure::Internal(format!("the socket has no address: {e}")))?;
+    let line = announcement(&started, address);
+    let grace = Duration::from_secs(started.profile.server.grace_seconds.into());
+    let (router, joiner) = compose(started);
+    crate::cli::say(&line)?;
+    run(Server { listener, router, joiner, signals, grace }).await
+}
+
+/// The layers put together.
+fn compose(started: Started) -> (axum::Router, Joiner) {
+    let Started { profile, model, build, handle, joiner, metrics, template } = started;
+    let state = ApiState {
+        tokenizer: handle.tokenizer().clone(),
+        handle,
+        template: Arc::new(template),
+        profile: Arc::new(profile),
+        model: Arc::new(model),
+        metrics,
+        build: Arc::new(build),
+    };
+    (router(state), joiner)
+}
+
+async fn bind(config: &ServerConfig) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind((config.host.as_str(), config.port)).await;
+    let listener = bound.map_err(|e| {
+        let (host, port) = (&config.host, config.port);
+        Failure::Unavailable(format!("cannot listen at {host} port {port}: {e}; choose another with --host and --port"))
+    })?;
+    let open = listener.local_addr().is_ok_and(|a| !a.ip().is_loopback());
+    if open && config.api_key.is_none() {
+        tracing::warn!("everyone who reaches this address may use the model: set server.api_key to ask for a key");
+    }
+    Ok(listener)
+}
+
+/// One line: where, what, how much, and a first request.
+fn announcement(started: &Started, address: SocketAddr) -> String {
+    let facts = started.handle.facts();
+    let name = &started.model.id;
+    let url = url(address);
+    format!(
+        "plateau serves {name} at {url} ({} tokens of context, {} sequences, profile {}); try: \
+         curl {url}/v1/chat/completions -H 'Content-Type: application/json' \
+         -d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'\n",
+        facts.n_ctx, facts.n_seq_max, started.profile.name,
+    )
+}
+
+/// An address that a client on this machine can use.
+fn url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}
+
+/// Everything that runs.
+struct Server {
+    listener: TcpListener,
+    router: axum::Router,
+    joiner: Joiner,
+    signals: mpsc::Receiver<()>,
+    grace: Duration,
+}
+
+/// Serves until a signal or the death of the engine, then drains.
+async fn run(server: Server) -> Result<(), Failure> {
+    let Server { listener, router, joiner, mut signals, grace } = server;
+    let (stop, mut stopped) = watch::channel(false);
+    // An error means that the sender is gone: then there is nothing left to wait for.
+    let until = async move { drop(stopped.wait_for(|stop| *stop).await) };
+    let serving = axum::serve(listener, router).with_graceful_shutdown(until).into_future();
+    let mut connections = tokio::spawn(serving);
+    let died = tokio::select! {
+        _ = signals.recv() => None,
+        reason = joiner.died() => Some(reason),
+        ended = &mut connections => return Err(Failure::Internal(format!("the HTTP server ended: {ended:?}"))),
+    };
+    stop.send_replace(true);
+    if let Some(reason) = died {
+        // Clients still get their errors.
+        let _ = tokio::time::timeout(LAST_BYTES, connections).await;
+        return Err(Failure::Internal(format!("the engine stopped: {reason}")));
+    }
+    tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may end; a second signal stops at once");
+    let ended = tokio::select! {
+        how = joiner.shutdown(grace) => how,
+        _ = signals.recv() => {
+            tracing::warn!("stopped at once by a second signal");
+            return Ok(());
+        }
+    };
+    let _ = tokio::time::timeout(LAST_BYTES, connections).await;
+    match ended {
+        Shutdown::Clean => Ok(()),
+        Shutdown::Died(reason) => Err(Failure::Internal(format!("the engine stopped: {reason}"))),
+        Shutdown::Stuck => Err(Failure::Internal("the engine hangs in a step and was left behind".to_owned())),
+    }
+}
+
+/// One message for each SIGINT and SIGTERM. Two are enough: the second ends the process.
+fn signals() -> Result<mpsc::Receiver<()>, Failure> {
+    let (sender, receiver) = mpsc::channel(2);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut stream = signal(kind).map_err(|e| Failure::Internal(format!("signals cannot be received: {e}")))?;
+        let sender = sender.clone();
+        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(()).await.is_ok() {} });
+    }
+    Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Profile -> running engine: devices, header, memory plan, model, chat template. Blocks until the model is loaded.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::api::{BuildInfo, ModelInfo};
+use crate::chat::ChatTemplate;
+use crate::config::{EngineConfig, ModelConfig, Profile};
+use crate::engine::{Engine, EngineSettings, EngineStartError, Handle, Joiner, Loaded};
+use crate::telemetry::Metrics;
+use crate::text::Tokenizer;
+use crate::units::{Bytes, Token};
+
+use super::devices::Device;
+use super::fit::Fit;
+use super::machine::HostMemory;
+use super::model::{Header, ModelFile};
+use super::{Failure, StartOptions, devices, free_memory};
+
+/// Stands in for a template that a model does not have: chats are refused with the way out, raw completions work.
+const NO_TEMPLATE: &str = "{{ raise_exception('the model has no chat template: set chat.template to a Jinja file, or send \
+    raw prompts to /v1/completions') }}";
+
+/// Called with 0..=1 while weights are loaded, on the engine thread.
+pub type Progress = Box<dyn FnMut(f32) + Send>;
+
+/// A loaded model, ready for requests.
+pub struct Started {
+    pub profile: Profile,
+    pub model: ModelInfo,
+    pub build: BuildInfo,
+    pub handle: Handle,
+    pub joiner: Joiner,
+    pub metrics: Metrics,
+    pub template: ChatTemplate,
+}
+
+/// Starts everything but the port.
+pub fn start(profile: Profile, options: &StartOptions, progress: Progress) -> Result<Started, Failure> {
+    let devices = devices::start(&profile.model);
+    let file = ModelFile::locate(&profile.model)?;
+    let header = Header::read(&file)?;
+    let fit = Fit::new(&profile, header.sizes(), free_memory(&HostMemory::read(), &devices))?;
+    match (fit.fits(), options.allow_overcommit) {
+        (false, false) => return Err(Failure::NoFit(fit.table())),
+        (false, true) => tracing::warn!("starting although it does not fit\n{}", fit.table()),
+        (true, _) => tracing::debug!("\n{}", fit.table()),
+    }
+    let template_source = template_source(&profile, &header)?;
+    let metrics = Metrics::new();
+    let (handle, joiner) = spawn(&profile, &file, metrics.clone(), progress)?;
+    let template = compile(template_source, &profile, handle.tokenizer())?;
+    let model = describe(&profile, &file, &header, &handle);
+    let build = BuildInfo { version: super::version(), backend: backend(&devices) };
+    Ok(Started { profile, model, build, handle, joiner, metrics, template })
+}
+
+/// The model as clients are told about it.
+fn describe(profile: &Profile, file: &ModelFile, header: &Header, handle: &Handle) -> ModelInfo {
+    let facts = &header.model;
+    let named = profile.model.alias.as_ref().or(Some(&facts.name)).filter(|name| !name.is_empty()).cloned();
+    ModelInfo {
+        id: named.unwrap_or_else(|| file.stem()),
+        created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
+        architecture: facts.architecture.clone(),
+        n_ctx: handle.facts().n_ctx,
+        n_ctx_train: facts.n_ctx_train as usize,
+        n_params: facts.n_params,
+        size: Bytes(header.gguf.tensors.iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
+        quantization: facts.quantization.clone(),
+        n_layer_mtp: facts.n_layer_mtp,
+    }
+}
+
+/// What computes.
+fn backend(devices: &[Device]) -> String {
+    let card = devices.iter().find(|device| device.is_card);
+    format!("llama.cpp ({})", card.or(devices.first()).map_or("none", |device| device.backend.as_str()))
+}
+
+fn template_source(profile: &Profile, header: &Header) -> Result<String, Failure> {
+    let Some(path) = &profile.chat.template else {
+        let own = header.model.chat_template.clone();
+        return Ok(own.unwrap_or_else(|| {
+            tracing::warn!("the model has no chat template: chats are refused, raw completions are served");
+            NO_TEMPLATE.to_owned()
+        }));
+    };
+    std::fs::read_to_string(path)
+        .map_err(|e| Failure::Unavailable(format!("cannot read the chat template {}: {e}", path.display())))
+}
+
+fn compile(source: String, profile: &Profile, tokenizer: &Tokenizer) -> Result<ChatTemplate, Failure> {
+    let text = |token: Option<Token>| token.map(|t| tokenizer.text(t)).unwrap_or_default();
+    let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
+    ChatTemplate::new(source, &bos, &eos, profile.limits.template_fuel).map_err(|error| match profile.chat.template {
+        Some(_) => Failure::Usage(format!("chat.template: {error}")),
+        None => Failure::Malformed(format!("{error}; set chat.template to a file that replaces the model's")),
+    })
+}
+
+fn spawn(
+    profile: &Profile,
+    file: &ModelFile,
+    metrics: Metrics,
+    progress: Progress,
+) -> Result<(Handle, Joiner), Failure> {
+    let mut config = profile.model.clone();
+    config.path = Some(file.path().to_owned());
+    let engine = profile.engine.clone();
+    let settings = EngineSettings::from(&engine);
+    Engine::spawn(move || load(&config, &engine, progress), settings, metrics).map_err(|error| match error {
+        EngineStartError::Load(_) | EngineStartError::Facts(_) => {
+            Failure::Unavailable(format!("{}: {error}", file.display()))
+        }
+        EngineStartError::Panicked(_) | EngineStartError::Thread(_) => Failure::Internal(error.to_string()),
+    })
+}
+
+#[cfg(feature = "native")]
+fn load(model: &ModelConfig, engine: &EngineConfig, mut progress: Progress) -> Result<Loaded, crate::llama::LoadError> {
+    let mut go_on = |done| {
+        progress(done);
+        true
+    };
+    let loaded = crate::llama::load(model, engine, &mut go_on)?;
+    Ok(Loaded { runner: Box::new(loaded.runner), tokenizer: loaded.tokenizer })
+}
+
+#[cfg(not(feature = "native"))]
+fn load(_model: &ModelConfig, _engine: &EngineConfig, _progress: Progress) -> Result<Loaded, &'static str> {
+    Err("this build has no model runtime: it was built without the feature `native`")
+}

@@ -1,0 +1,369 @@
+//! From a request to what the engine runs: validate, render, tokenise. Pure: the seed, the id and the time come from outside.
+//!
+//! Every field of the request is consumed here, completed with a documented default, or refused by name; what a model's
+//! template cannot use is reported in `ignored`. May take long (a template and a tokeniser over megabytes): call it off the
+//! async threads.
+
+use std::time::Instant;
+
+use serde_json::{Map, Value};
+
+use super::generation::{self, Generation};
+use super::messages::{NormaliseOptions, normalise};
+use super::request::{ChatRequest, CompletionRequest};
+use super::sampling::{SamplingContext, token_id};
+use super::template::{ChatTemplate, RenderInput, TemplateError};
+use super::thinking::{self, Continued, ThinkingChoice};
+use super::tools::{ToolFields, ToolLimits, ToolSettings};
+use super::{OutputFormat, RequestError, Thinking};
+use crate::config::Profile;
+use crate::engine::{GenerationRequest, PromptItem};
+use crate::text::tokenizer::{CodecError, GUARD, Specials, Tokenizer};
+use crate::units::Token;
+
+/// Stands where a continued message ends in the rendered prompt: a noncharacter that no template changes.
+const CONTINUE_HERE: char = '\u{FDD1}';
+
+/// Names in a template that `chat_template_kwargs` may not set, with what to send instead.
+const RESERVED_KWARGS: [(&str, &str); 7] = [
+    ("messages", "the field `messages`"),
+    ("tools", "the field `tools`"),
+    ("add_generation_prompt", "the field `add_generation_prompt`"),
+    ("continue_final_message", "the field `continue_final_message`"),
+    ("bos_token", "nothing: the model says what it is"),
+    ("eos_token", "nothing: the model says what it is"),
+    ("chat_template", "nothing: templates come from the model or the profile, never from a request"),
+];
+
+/// What requests are prepared with.
+pub struct Prepare<'a> {
+    pub tokenizer: &'a Tokenizer,
+    pub template: &'a ChatTemplate,
+    pub profile: &'a Profile,
+    pub id: &'a str,
+    /// Where the request has none; choice `i` gets seed + i.
+    pub seed: u64,
+    pub arrived: Instant,
+}
+
+/// Ready for the engine.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// One a choice, in the order of their index: all choices of the first prompt first.
+    pub requests: Vec<GenerationRequest>,
+    /// Choices of each prompt.
+    pub n_per_prompt: usize,
+    /// How to read the output; `None`: it is text as it comes.
+    pub format: Option<OutputFormat>,
+    /// Text in front of each prompt's answers (`echo`); empty otherwise.
+    pub echo: Vec<String>,
+    /// Fields that the model's template cannot use.
+    pub ignored: Vec<String>,
+}
+
+/// A rendered conversation.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    /// With guards in it: for `Tokenizer::encode` alone.
+    pub prompt: String,
+    pub format: OutputFormat,
+    pub ignored: Vec<String>,
+}
+
+impl Rendered {
+    /// For people.
+    pub fn shown(&self) -> String {
+        self.prompt.replace(GUARD, "")
+    }
+}
+
+impl Prepare<'_> {
+    /// Prepares a conversation.
+    pub fn chat(&self, mut request: ChatRequest) -> Result<Prepared, RequestError> {
+        let fields = std::mem::take(&mut request.generation);
+        let generation = generation::check(fields, self.profile, &self.sampling_context())?;
+        let rendered = self.render(request)?;
+        let tokens = self.tokenizer.encode(&rendered.prompt, Specials::Parse).map_err(|e| not_encoded("messages", &e))?;
+        if tokens.is_empty() {
+            return Err(RequestError::invalid("messages", "the conversation is empty: send at least one message"));
+        }
+        Ok(Prepared {
+            n_per_prompt: generation.n,
+            requests: self.requests(&[tokens], &generation, false),
+            format: Some(rendered.format),
+            echo: Vec::new(),
+            ignored: rendered.ignored,
+        })
+    }
+
+    /// Prepares raw prompts. Control tokens in their text are control tokens: there is no client text apart from it.
+    pub fn completion(&self, request: CompletionRequest) -> Result<Prepared, RequestError> {
+        let CompletionRequest { prompt, echo, show_control, generation } = request;
+        let generation = generation::check(generation, self.profile, &self.sampling_context())?;
+        if echo && generation.logprobs.is_some() {
+            let message = "`echo` together with `logprobs` is not served: prompts have no log-probabilities here";
+            return Err(RequestError::unsupported("echo", message));
+        }
+        let prompts = self.prompts(&prompt)?;
+        let n_choices = prompts.len().saturating_mul(generation.n);
+        let most = (self.profile.engine.parallel + self.profile.engine.queue_capacity) as usize;
+        if n_choices > most {
+            let message = format!("{n_choices} choices were asked for, at most {most} can be queued; send fewer prompts");
+            return Err(RequestError::too_large("prompt", message));
+        }
+        let (tokens, texts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
+        Ok(Prepared {
+            requests: self.requests(&tokens, &generation, show_control),
+            n_per_prompt: generation.n,
+            format: None,
+            echo: if echo { texts } else { Vec::new() },
+            ignored: Vec::new(),
+        })
+    }
+
+    /// Renders a conversation; the fields of its generation are not looked at.
+    pub fn render(&self, request: ChatRequest) -> Result<Rendered, RequestError> {
+        let ChatRequest {
+            messages,
+            tools,
+            tool_choice,
+            parallel_tool_calls,
+            add_generation_prompt,
+            continue_final_message,
+            template_kwargs,
+            thinking,
+            generation: _checked_by_the_caller,
+        } = request;
+        let tools = ToolFields {
+            tools: tools.as_ref(),
+            tool_choice: tool_choice.as_ref(),
+            parallel_tool_calls: parallel_tool_calls.as_ref(),
+            // The old pair is refused before it gets here.
+            functions: None,
+            function_call: None,
+        };
+        let tools = ToolSettings::from_fields(tools, self.tool_limits())?;
+        check_kwargs(&template_kwargs)?;
+        let choice = thinking::choose(thinking, &template_kwargs, self.profile.chat.thinking)?;
+        let ignored = self.unused(&choice, &template_kwargs, &tools);
+        let mut messages = self.normalised(&messages)?;
+        let add_generation_prompt = match (add_generation_prompt, continue_final_message) {
+            (Some(true), true) => {
+                let message = "`continue_final_message` goes on with the last message, `add_generation_prompt` opens a new \
+                               one; send one of them";
+                return Err(RequestError::invalid("continue_final_message", message));
+            }
+            (asked, continues) => asked.unwrap_or(!continues),
+        };
+        let continued = if continue_final_message { Some(mark_end(&mut messages)?) } else { None };
+        let input = RenderInput {
+            messages,
+            tools: tools.tools.iter().map(|tool| self.guarded(&tool.raw)).collect(),
+            add_generation_prompt,
+            kwargs: self.kwargs(template_kwargs, choice),
+        };
+        let mut prompt = self.template.render(&input).map_err(not_rendered)?;
+        if continued.is_some() {
+            cut_at_mark(&mut prompt)?;
+        }
+        let thinking = self.start(&prompt, continued.as_ref());
+        let format = OutputFormat {
+            thinking,
+            tools: tools.callable().to_vec(),
+            parallel: tools.parallel,
+            calls_end_thinking: true,
+        };
+        Ok(Rendered { prompt, format, ignored })
+    }
+
+    fn start(&self, prompt: &str, continued: Option<&Continued>) -> Thinking {
+        let may_think = self.template.mentions("<think>") || self.tokenizer.special("<think>").is_some();
+        thinking::start(prompt, may_think, continued)
+    }
+
+    fn sampling_context(&self) -> SamplingContext<'_> {
+        SamplingContext { tokenizer: self.tokenizer, defaults: &self.profile.sampling, random_seed: self.seed }
+    }
+
+    fn tool_limits(&self) -> ToolLimits {
+        let limits = &self.profile.limits;
+        ToolLimits {
+            max_tools: limits.tools as usize,
+            max_bytes: usize::try_from(limits.body_bytes).unwrap_or(usize::MAX),
+        }
+    }
+
+    fn normalised(&self, messages: &[Value]) -> Result<Vec<Value>, RequestError> {
+        normalise(
+            messages,
+            &NormaliseOptions {
+                late_system_wrapper: &self.profile.chat.late_system_wrapper,
+                guard: &|text| self.tokenizer.guard(text),
+                max_messages: self.profile.limits.messages as usize,
+            },
+        )
+    }
+
+    /// What the request says and the template has no use for.
+    fn unused(&self, choice: &ThinkingChoice, kwargs: &Map<String, Value>, tools: &ToolSettings) -> Vec<String> {
+        let mut out = Vec::new();
+        let effort = self.template.mentions("reasoning_effort");
+        let switch = self.template.mentions("enable_thinking");
+        for field in &choice.spoken {
+            let used = switch || (effort && field.starts_with("reasoning"));
+            if !used {
+                out.push((*field).to_owned());
+            }
+        }
+        for key in kwargs.keys().filter(|key| *key != "enable_thinking" && !self.template.mentions(key)) {
+            out.push(format!("chat_template_kwargs.{key}"));
+        }
+        if !tools.tools.is_empty() && !self.template.mentions("tools") {
+            out.push("tools".to_owned());
+        }
+        out
+    }
+
+    fn kwargs(&self, mut kwargs: Map<String, Value>, choice: ThinkingChoice) -> Map<String, Value> {
+        kwargs.iter_mut().for_each(|(_, value)| *value = self.guarded(value));
+        if let Some(on) = choice.enabled {
+            kwargs.insert("enable_thinking".to_owned(), Value::Bool(on));
+        }
+        if let Some(effort) = choice.effort {
+            kwargs.entry("reasoning_effort").or_insert(Value::String(effort));
+        }
+        kwargs
+    }
+
+    /// Every text in `value` made safe for a template, names of members too.
+    fn guarded(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.tokenizer.guard(text)),
+            Value::Array(list) => Value::Array(list.iter().map(|value| self.guarded(value)).collect()),
+            Value::Object(map) => {
+                Value::Object(map.iter().map(|(k, value)| (self.tokenizer.guard(k), self.guarded(value))).collect())
+            }
+            scalar => scalar.clone(),
+        }
+    }
+
+    /// Tokens and text of every prompt.
+    fn prompts(&self, prompt: &Value) -> Result<Vec<(Vec<Token>, String)>, RequestError> {
+        let one = |path: &str, value: &Value| match value {
+            Value::String(text) => {
+                let tokens = self.tokenizer.encode(text, Specials::Parse).map_err(|e| not_encoded(path, &e))?;
+                Ok((tokens, text.clone()))
+            }
+            Value::Array(ids) => {
+                let tokens = self.ids(path, ids)?;
+                let text = self.tokenizer.decode(&tokens, true);
+                Ok((tokens, text))
+            }
+            _ => Err(RequestError::invalid(path, format!("`{path}` must be a string or a list of token ids"))),
+        };
+        let prompts = match prompt {
+            Value::Array(list) if list.first().is_some_and(|first| first.is_string() || first.is_array()) => list
+                .iter()
+                .enumerate()
+                .map(|(i, value)| Ok((format!("prompt[{i}]"), one(&format!("prompt[{i}]"), value)?)))
+                .collect::<Result<Vec<_>, RequestError>>()?,
+            value => vec![("prompt".to_owned(), one("prompt", value)?)],
+        };
+        if let Some((path, _)) = prompts.iter().find(|(_, (tokens, _))| tokens.is_empty()) {
+            return Err(RequestError::invalid(&**path, format!("`{path}` is empty; send at least one token of text")));
+        }
+        Ok(prompts.into_iter().map(|(_, prompt)| prompt).collect())
+    }
+
+    fn ids(&self, path: &str, ids: &[Value]) -> Result<Vec<Token>, RequestError> {
+        let id = |(i, value): (usize, &Value)| {
+            let path = format!("{path}[{i}]");
+            let id = value.as_u64();
+            let id = id.ok_or_else(|| RequestError::invalid(&*path, format!("{value} is not a token id")))?;
+            token_id(&path, id, self.tokenizer).map(Token)
+        };
+        ids.iter().enumerate().map(id).collect()
+    }
+
+    fn requests(&self, prompts: &[Vec<Token>], generation: &Generation, show_control: bool) -> Vec<GenerationRequest> {
+        let Generation { n, max_tokens, sampling, stop, ignore_eos, logprobs, cache_prompt, progress } = generation;
+        let n_choices = prompts.len() * n;
+        let choice = |index: usize| {
+            let mut sampling = sampling.clone();
+            sampling.seed = sampling.seed.wrapping_add((index % n) as u64);
+            GenerationRequest {
+                id: if n_choices == 1 { self.id.to_owned() } else { format!("{}-{index}", self.id) },
+                prompt: prompts[index / n].iter().map(|token| PromptItem::Token(*token)).collect(),
+                sampling,
+                stop: stop.clone(),
+                max_tokens: *max_tokens,
+                ignore_eos: *ignore_eos,
+                logprobs: *logprobs,
+                cache_prompt: *cache_prompt,
+                progress: *progress,
+                show_control,
+                arrived: self.arrived,
+            }
+        };
+        (0..n_choices).map(choice).collect()
+    }
+}
+
+fn check_kwargs(kwargs: &Map<String, Value>) -> Result<(), RequestError> {
+    for (name, instead) in RESERVED_KWARGS {
+        if kwargs.contains_key(name) {
+            let path = format!("chat_template_kwargs.{name}");
+            let message = format!("`{path}` is not taken from a request; send {instead}");
+            return Err(RequestError::unsupported(path, message));
+        }
+    }
+    Ok(())
+}
+
+/// Puts the mark behind the last message's text, or behind its reasoning where it has no text yet.
+fn mark_end(messages: &mut [Value]) -> Result<Continued, RequestError> {
+    let path = "continue_final_message";
+    let last = messages.last_mut().and_then(Value::as_object_mut);
+    let last = last.filter(|message| message.get("role").and_then(Value::as_str) == Some("assistant"));
+    let Some(message) = last else {
+        return Err(RequestError::invalid(path, "there is nothing to continue: the last message is not the assistant's"));
+    };
+    if message.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|list| !list.is_empty())) {
+        return Err(RequestError::invalid(path, "a message with tool calls cannot be continued; send their results"));
+    }
+    let text_of = |message: &Map<String, Value>, key: &str| match message.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (text, reasoning) = (text_of(message, "content"), text_of(message, "reasoning_content"));
+    let in_reasoning = text.is_empty() && !reasoning.is_empty();
+    let (key, marked) = if in_reasoning { ("reasoning_content", &reasoning) } else { ("content", &text) };
+    message.insert(key.to_owned(), Value::String(format!("{marked}{CONTINUE_HERE}")));
+    Ok(Continued { text, in_reasoning })
+}
+
+fn cut_at_mark(prompt: &mut String) -> Result<(), RequestError> {
+    match prompt.rfind(CONTINUE_HERE) {
+        Some(at) => {
+            prompt.truncate(at);
+            Ok(())
+        }
+        None => {
+            let message = "the model's template does not print the last message, so it cannot be continued";
+            Err(RequestError::unsupported("continue_final_message", message))
+        }
+    }
+}
+
+fn not_encoded(param: &str, error: &CodecError) -> RequestError {
+    RequestError::invalid(param, format!("the text cannot be tokenised: {error}"))
+}
+
+fn not_rendered(error: TemplateError) -> RequestError {
+    match error {
+        TemplateError::OutOfFuel => RequestError::too_large("messages", error.to_string()),
+        TemplateError::Compile(_) | TemplateError::Raised(_) | TemplateError::Render(_) => {
+            RequestError::invalid("messages", error.to_string())
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A request in the chat layer's own terms: what every wire protocol is lowered to, typed but not yet checked.
+//!
+//! Deliberately absent: defaults and ranges (`generation`, `sampling`, `thinking`) and the names of HTTP.
+
+use serde_json::{Map, Value};
+
+/// A value with the name of the request field that carried it, where several fields say the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Named<T> {
+    pub param: &'static str,
+    pub value: T,
+}
+
+/// One conversation to be continued. Absent and null fields are `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatRequest {
+    pub messages: Vec<Value>,
+    pub tools: Option<Value>,
+    pub tool_choice: Option<Value>,
+    pub parallel_tool_calls: Option<Value>,
+    pub add_generation_prompt: Option<bool>,
+    pub continue_final_message: bool,
+    pub template_kwargs: Map<String, Value>,
+    pub thinking: ThinkingFields,
+    pub generation: GenerationFields,
+}
+
+/// Every spelling of "think" and "do not think".
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThinkingFields {
+    pub enable_thinking: Option<bool>,
+    /// `{"type": "enabled" | "adaptive" | "auto" | "disabled"}` or a boolean.
+    pub thinking: Option<Value>,
+    /// "none" is off; "minimal", "low", "medium", "high", "xhigh" and "max" are on.
+    pub reasoning_effort: Option<String>,
+    /// `{"enabled": bool, "effort": string}`.
+    pub reasoning: Option<Map<String, Value>>,
+}
+
+/// Raw prompts to be continued.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CompletionRequest {
+    /// A string, a list of strings, a list of token ids or a list of such lists.
+    pub prompt: Value,
+    pub echo: bool,
+    pub show_control: bool,
+    pub generation: GenerationFields,
+}
+
+/// How long, how often, until where.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GenerationFields {
+    pub max_tokens: Option<Named<i64>>,
+    pub n: Option<i64>,
+    /// A string or a list of strings.
+    pub stop: Option<Value>,
+    pub ignore_eos: bool,
+    /// Alternatives per token; `None`: no logprobs.
+    pub logprobs: Option<Named<i64>>,
+    pub cache_prompt: Option<bool>,
+    pub progress: bool,
+    pub sampling: SamplingFields,
+}
+
+/// The sampling chain's knobs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SamplingFields {
+    pub temperature: Option<f64>,
+    pub top_k: Option<i64>,
+    pub top_p: Option<f64>,
+    pub min_p: Option<f64>,
+    pub typical_p: Option<f64>,
+    pub xtc_probability: Option<f64>,
+    pub xtc_threshold: Option<f64>,
+    pub dry_multiplier: Option<f64>,
+    pub dry_base: Option<f64>,
+    pub dry_allowed_length: Option<i64>,
+    pub dry_penalty_last_n: Option<i64>,
+    pub dry_sequence_breakers: Option<Vec<String>>,
+    pub repeat_penalty: Option<Named<f64>>,
+    pub repeat_last_n: Option<i64>,
+    pub presence_penalty: Option<f64>,
+    pub frequency_penalty: Option<f64>,
+    /// `{"id": bias}` or `[[id or text, bias or false], ...]`.
+    pub logit_bias: Option<Value>,
+    pub seed: Option<i64>,
+}

@@ -1,0 +1,211 @@
+//! The plan against the measured sizes of the 27B and against itself.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::profile::{CacheType, Profile};
+
+const MIB: u64 = 1 << 20;
+
+/// The 27B of docs/vram.md: 64 layers, 16 of them with attention (4 KV heads of 256), 149.6 MiB of recurrent state.
+fn model_27b() -> ModelSizes {
+    ModelSizes {
+        trunk: Bytes(14_058 * MIB),
+        token_embedding: Bytes(682 * MIB),
+        output_head: Some(Bytes(995 * MIB)),
+        mtp: Bytes(330 * MIB),
+        recurrent: Some(Bytes(48 * (128 * 128 * 48 * 4 + 3 * 10_240 * 4))),
+        n_layer: 64,
+        n_layer_attention: 16,
+        n_embd: 5120,
+        n_ff: 17_408,
+        n_vocab: 248_320,
+        n_head: 24,
+        n_head_kv: 4,
+        head_dim_k: 256,
+        head_dim_v: 256,
+        n_ctx_train: 262_144,
+    }
+}
+
+fn engine(ctx: u32, k: CacheType, v: CacheType) -> EngineConfig {
+    let mut engine = Profile::demo().engine;
+    engine.ctx_tokens = Some(ctx);
+    engine.cache_type_k = k;
+    engine.cache_type_v = v;
+    engine.parallel = 1;
+    engine
+}
+
+fn agent() -> EngineConfig {
+    engine(204_800, CacheType::Q4_0, CacheType::Q4_0)
+}
+
+fn item(plan: &Plan, what: &str) -> Bytes {
+    plan.items.iter().filter(|item| item.what == what).map(|item| item.bytes).sum()
+}
+
+/// (free on the card, free on the host) in MiB.
+fn free(card: u64, host: u64) -> FreeMemory {
+    FreeMemory { card: Some(Bytes(card * MIB)), host: Bytes(host * MIB) }
+}
+
+#[test]
+fn kv_bytes_per_token_are_those_of_the_table() {
+    use CacheType::*;
+    let rows = [
+        (F16, F16, 65_536),
+        (Q8_0, Q8_0, 34_816),
+        (Q5_1, Q5_1, 24_576),
+        (Q5_0, Q5_0, 22_528),
+        (Q5_0, Q4_1, 21_504),
+        (Q4_1, Q4_1, 20_480),
+        (Q4_0, Q4_0, 18_432),
+    ];
+    for (k, v, bytes) in rows {
+        assert_eq!(kv_bytes_per_token(&model_27b(), &engine(4096, k, v)), Bytes(bytes), "{k:?}/{v:?}");
+    }
+}
+
+#[test]
+fn a_recurrent_row_is_149_6_mib_and_there_is_one_a_sequence() {
+    let mut config = agent();
+    assert_eq!(item(&Plan::new(&model_27b(), &config, None, true), "recurrent state").to_string(), "149.6 MiB");
+    config.parallel = 2;
+    assert_eq!(item(&Plan::new(&model_27b(), &config, None, true), "recurrent state").to_string(), "299.2 MiB");
+}
+
+#[test]
+fn quantized_kv_reserves_4096_bytes_a_token_of_scratch_on_the_card_alone() {
+    let config = engine(262_144, CacheType::Q4_0, CacheType::Q4_0);
+    assert_eq!(item(&Plan::new(&model_27b(), &config, None, true), "attention scratch"), Bytes(1024 * MIB));
+    assert_eq!(item(&Plan::new(&model_27b(), &config, None, false), "attention scratch"), Bytes(0));
+    let plain = engine(262_144, CacheType::F16, CacheType::F16);
+    assert_eq!(item(&Plan::new(&model_27b(), &plain, None, true), "attention scratch"), Bytes(0));
+}
+
+/// Measured: 21,525 MiB on the card at 262,144 tokens, q4_0, no MTP, micro-batch 512.
+#[test]
+fn the_card_total_is_within_two_percent_of_the_measured_one() {
+    let config = engine(262_144, CacheType::Q4_0, CacheType::Q4_0);
+    let need = Plan::new(&model_27b(), &config, None, true).need(Place::Card).0 / MIB;
+    assert!((21_095..=21_955).contains(&need), "{need} MiB");
+}
+
+/// Users saw 262K boot on 24 GB and die at 125K: the plan counts a full context and its margin.
+#[test]
+fn what_boots_but_cannot_fill_is_refused() {
+    let mut config = engine(262_144, CacheType::Q8_0, CacheType::Q8_0);
+    let card = free(24_100, 32_000);
+    let plan = Plan::new(&model_27b(), &config, None, true);
+    assert_eq!(plan.shortfalls(&card).iter().map(|s| s.place).collect::<Vec<_>>(), [Place::Card]);
+    config.ctx_tokens = Some(204_800);
+    config.cache_type_k = CacheType::Q4_0;
+    config.cache_type_v = CacheType::Q4_0;
+    assert!(Plan::new(&model_27b(), &config, None, true).fits(&card));
+}
+
+#[test]
+fn alternatives_name_a_context_and_a_cache_type_that_fit() {
+    let config = engine(262_144, CacheType::F16, CacheType::F16);
+    let card = free(24_100, 32_000);
+    let found = alternatives(&model_27b(), &config, None, &card);
+    let keys: Vec<_> = found.iter().map(|a| a.changes[0].key).collect();
+    assert_eq!(keys, ["engine.cache_type_k", "engine.ctx_tokens", "model.gpu_layers"]);
+    assert_eq!(found[0].changes[0].value, "q4_0", "q8_0 is still too large");
+    assert!(found.iter().all(|a| a.plan.fits(&card)));
+}
+
+#[test]
+fn the_context_offered_is_the_largest_that_fits() {
+    let config = engine(262_144, CacheType::F16, CacheType::F16);
+    let card = free(24_100, 32_000);
+    let found = alternatives(&model_27b(), &config, None, &card);
+    let offered = found.iter().find(|a| a.changes[0].key == "engine.ctx_tokens").unwrap();
+    let mut more = config.clone();
+    more.ctx_tokens = Some(offered.plan.ctx_tokens + 256);
+    assert!(!Plan::new(&model_27b(), &more, None, true).fits(&card));
+}
+
+#[test]
+fn fewer_sequences_are_offered_where_the_state_is_what_is_too_much() {
+    let mut config = agent();
+    config.parallel = 8;
+    let one = Plan::new(&model_27b(), &agent(), None, true);
+    let card = free((one.need(Place::Card) + one.margin(Place::Card)).0 / MIB + 160, 32_000);
+    let found = alternatives(&model_27b(), &config, None, &card);
+    let fewer = found.iter().find(|a| a.changes[0].key == "engine.parallel").unwrap();
+    assert_eq!(fewer.changes[0].value, "2");
+}
+
+#[test]
+fn several_changes_are_combined_only_when_no_single_one_helps() {
+    let mut config = engine(262_144, CacheType::F16, CacheType::F16);
+    config.parallel = 8;
+    let card = free(17_700, 1_900);
+    let found = alternatives(&model_27b(), &config, None, &card);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].changes.len() > 1, "{:?}", found[0].changes);
+    assert!(found[0].plan.fits(&card));
+}
+
+#[test]
+fn nothing_is_offered_where_the_weights_alone_are_too_much() {
+    assert_eq!(alternatives(&model_27b(), &agent(), None, &free(8_000, 4_000)), []);
+    let no_card = FreeMemory { card: None, host: Bytes(4_000 * MIB) };
+    assert_eq!(alternatives(&model_27b(), &agent(), None, &no_card), []);
+}
+
+#[test]
+fn without_a_card_everything_is_on_the_host() {
+    let plan = Plan::new(&model_27b(), &agent(), None, false);
+    assert_eq!(plan.need(Place::Card), Bytes(0));
+    assert_eq!(plan.margin(Place::Card), Bytes(0));
+    assert_eq!(item(&plan, "output head"), Bytes(995 * MIB));
+}
+
+#[test]
+fn a_tied_head_is_copied_to_the_card() {
+    let mut model = model_27b();
+    model.output_head = None;
+    let plan = Plan::new(&model, &agent(), None, true);
+    assert_eq!(item(&plan, "output head"), model.token_embedding);
+    assert_eq!(item(&Plan::new(&model, &agent(), None, false), "output head"), Bytes(0));
+}
+
+#[test]
+fn a_quantized_cache_is_refused_for_heads_that_blocks_do_not_divide() {
+    let mut model = model_27b();
+    model.head_dim_v = 80;
+    let message = cache_types_fit(&model, &agent()).unwrap_err();
+    assert!(message.contains("cache_type_v") && message.contains("80"), "{message}");
+    assert_eq!(cache_types_fit(&model, &engine(4096, CacheType::Q4_0, CacheType::F16)), Ok(()));
+}
+
+proptest! {
+    /// Layers only move between card and host.
+    #[test]
+    fn weights_cache_and_state_are_the_same_wherever_the_layers_are(layers in 0u32..70) {
+        let whole = Plan::new(&model_27b(), &agent(), None, false);
+        let split = Plan::new(&model_27b(), &agent(), Some(layers), true);
+        for what in ["weights", "KV cache", "recurrent state", "output head", "token embedding"] {
+            prop_assert_eq!(item(&whole, what), item(&split, what), "{}", what);
+        }
+    }
+
+    #[test]
+    fn need_grows_with_the_context(ctx in 256u32..400_000, more in 1u32..400_000) {
+        let need = |ctx| Plan::new(&model_27b(), &engine(ctx, CacheType::Q8_0, CacheType::Q4_0), None, true).need(Place::Card);
+        prop_assert!(need(ctx) <= need(ctx + more));
+    }
+
+    #[test]
+    fn whatever_is_offered_fits(card in 0u64..40_000, host in 0u64..40_000, parallel in 1u32..9) {
+        let mut config = engine(262_144, CacheType::F16, CacheType::F16);
+        config.parallel = parallel;
+        let memory = free(card, host);
+        for alternative in alternatives(&model_27b(), &config, None, &memory) {
+            prop_assert!(alternative.plan.fits(&memory), "{:?}", alternative.changes);
+        }
+    }
+}

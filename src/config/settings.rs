@@ -1,0 +1,258 @@
+//! The one table of settings. A row gives a key and, derived from it, the environment variable and the flag; its type and
+//! range, its documentation, and the field of the profile behind it. Files, environment, command line, `profile show` and
+//! the docs all read this table; nothing else lists settings.
+
+use super::profile::{CacheType, FlashAttention, Profile};
+use super::value::{Field, Kind, Value};
+
+/// One row.
+pub struct Setting {
+    /// `section.name`, as in a profile file.
+    pub key: &'static str,
+    /// Short names of the flag beside the derived one.
+    pub short_flags: &'static [&'static str],
+    pub kind: Kind,
+    /// The word that means "no value", where there may be none.
+    pub absent: Option<&'static str>,
+    doc: &'static str,
+    read: fn(&Profile) -> Value,
+    write: fn(&mut Profile, &Value) -> bool,
+}
+
+impl Setting {
+    pub fn find(key: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+    /// The table of a profile file: the key up to the dot.
+    pub fn section(&self) -> &'static str {
+        self.key.split('.').next().unwrap_or(self.key)
+    }
+    /// `PLATEAU_ENGINE_CTX_TOKENS`.
+    pub fn env(&self) -> String {
+        format!("{}{}", super::env::PREFIX, self.key.replace('.', "_").to_uppercase())
+    }
+    /// `engine-ctx-tokens`, without the dashes in front.
+    pub fn flag(&self) -> String {
+        self.key.replace(['.', '_'], "-")
+    }
+    /// The documentation, one paragraph.
+    pub fn doc(&self) -> &'static str {
+        self.doc.trim()
+    }
+    /// What is accepted, as a phrase.
+    pub fn accepts(&self) -> String {
+        match self.absent {
+            Some(word) => format!("{}, or `{word}`", self.kind),
+            None => self.kind.to_string(),
+        }
+    }
+    pub fn read(&self, profile: &Profile) -> Value {
+        (self.read)(profile)
+    }
+    /// The value as a profile file writes it.
+    pub fn show(&self, profile: &Profile) -> String {
+        match (self.read(profile), self.absent) {
+            (Value::Absent, Some(word)) => format!("{word:?}"),
+            (value, _) => value.to_string(),
+        }
+    }
+    /// `false`: the value is not of the field's type.
+    pub fn write(&self, profile: &mut Profile, value: &Value) -> bool {
+        (self.write)(profile, value)
+    }
+    /// Reads text as a flag or an environment variable gives it.
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        if self.absent == Some(text) { Ok(Value::Absent) } else { self.kind.parse(text) }
+    }
+    /// Reads a value of a profile file.
+    pub fn read_toml(&self, value: &toml::de::DeValue<'_>) -> Result<Value, String> {
+        match value {
+            toml::de::DeValue::String(s) if self.absent == Some(s.as_ref()) => Ok(Value::Absent),
+            _ => self.kind.read_toml(value),
+        }
+    }
+}
+
+const fn int(min: i64, max: i64) -> Kind {
+    Kind::Int { min, max }
+}
+const fn float(min: f64, max: f64) -> Kind {
+    Kind::Float { min, max }
+}
+
+macro_rules! settings {
+    (@option) => { None };
+    (@option $some:literal) => { Some($some) };
+    ($( $(#[doc = $doc:literal])+ $section:ident.$field:ident $(--$short:literal)* : $kind:expr $(, or $absent:literal)? ; )+) => {
+        /// Every setting, grouped by section.
+        pub const SETTINGS: &[Setting] = &[ $( Setting {
+            key: concat!(stringify!($section), ".", stringify!($field)),
+            short_flags: &[$($short),*],
+            kind: $kind,
+            absent: settings!(@option $($absent)?),
+            doc: concat!($($doc),+),
+            read: |profile| profile.$section.$field.read(),
+            write: |profile, value| profile.$section.$field.write(value),
+        } ),+ ];
+    };
+}
+
+settings! {
+    /// GGUF file to serve (the first part of a split one); `embedded` is the demo model inside the binary.
+    model.path --"model": Kind::Path, or "embedded";
+    /// Name shown by /v1/models; `gguf` takes it from the file.
+    model.alias --"alias": Kind::Text, or "gguf";
+    /// Layers on the card; 0 keeps the model on the CPU.
+    model.gpu_layers --"gpu-layers": int(0, 4096), or "all";
+    /// Folder searched for backend plug-ins (libggml-*.so); `beside` is the folder of the executable.
+    model.plugin_dir --"plugin-dir": Kind::Path, or "beside";
+    /// Map the file instead of reading it: faster start, pages are dropped under memory pressure.
+    model.mmap: Kind::Bool;
+    /// Lock the weights in RAM (needs the memlock limit raised).
+    model.mlock: Kind::Bool;
+
+    /// Tokens in the KV cache, shared by all sequences; `model` is the length that the model was trained for.
+    engine.ctx_tokens --"ctx-tokens" --"ctx": int(256, 16_777_216), or "model";
+    /// Sequences generated at once.
+    engine.parallel --"parallel": int(1, 8);
+    /// Most tokens in one step over all sequences.
+    engine.batch_tokens --"batch-tokens": int(1, 65_536);
+    /// Tokens that the device takes at once; the compute buffer grows with it.
+    engine.ubatch_tokens --"ubatch-tokens" --"ubatch": int(1, 16_384);
+    /// Element type of cached keys: the sensitive half of the cache.
+    engine.cache_type_k --"cache-type-k": Kind::Choice(CacheType::WORDS);
+    /// Element type of cached values; a quantized one needs flash attention.
+    engine.cache_type_v --"cache-type-v": Kind::Choice(CacheType::WORDS);
+    /// Attention without a matrix of scores.
+    engine.flash_attention --"flash-attention": Kind::Choice(FlashAttention::WORDS);
+    /// CPU threads while generating; `cores` is one a physical core.
+    engine.threads --"threads": int(1, 1024), or "cores";
+    /// CPU threads while reading prompts; `cores` is one a physical core.
+    engine.threads_batch --"threads-batch": int(1, 1024), or "cores";
+    /// Requests that may wait; one more is answered with 503.
+    engine.queue_capacity: int(1, 65_536);
+    /// Most prompt tokens in a step while other sequences generate: smaller is smoother for them.
+    engine.prefill_chunk_tokens: int(1, 65_536);
+
+    /// Address to listen at.
+    server.host --"host": Kind::Text;
+    /// Port to listen at; 0 lets the system pick one.
+    server.port --"port": int(0, 65_535);
+    /// Bearer key that clients must send; `none` serves everyone who reaches the port.
+    server.api_key --"api-key": Kind::Text, or "none";
+    /// Origins that browsers may call from (CORS).
+    server.cors_origins: Kind::List;
+    /// Host headers accepted besides loopback names and the bound address; "*" accepts all.
+    server.allowed_hosts: Kind::List;
+    /// Seconds between keep-alive comments in a stream that has nothing else to say.
+    server.ping_seconds: int(1, 3600);
+    /// Seconds that running generations get when the server stops.
+    server.grace_seconds: int(0, 3600);
+    /// Report an overflow with OpenAI's code context_length_exceeded instead of llama.cpp's error type.
+    server.openai_overflow_code: Kind::Bool;
+
+    /// Largest request body in bytes.
+    limits.body_bytes: int(1024, 1_073_741_824);
+    /// Deepest nesting of a request's JSON.
+    limits.json_depth: int(8, 120);
+    /// Most messages in a request.
+    limits.messages: int(1, 1_000_000);
+    /// Most tools in a request.
+    limits.tools: int(0, 10_000);
+    /// Most stop strings in a request.
+    limits.stop_strings: int(0, 1024);
+    /// Longest stop string in bytes.
+    limits.stop_string_bytes: int(1, 65_536);
+    /// Most choices (`n`) in a request.
+    limits.n: int(1, 128);
+    /// Work that rendering the chat template may take, in minijinja's fuel.
+    limits.template_fuel: int(10_000, 10_000_000_000);
+
+    /// Jinja file that replaces the model's chat template; `gguf` keeps the model's own.
+    chat.template: Kind::Path, or "gguf";
+    /// Does the model think when a request does not say; `template` leaves it to the chat template.
+    chat.thinking --"thinking": Kind::Bool, or "template";
+    /// How a system message after the first user message is wrapped; {} is its text.
+    chat.late_system_wrapper: Kind::Text;
+
+    /// Temperature; 0 always takes the most probable token.
+    sampling.temperature --"temperature" --"temp": float(0.0, 10.0);
+    /// Keep the k most probable tokens; 0 is off.
+    sampling.top_k --"top-k": int(0, 1_000_000);
+    /// Keep the most probable tokens up to this total; 1 is off.
+    sampling.top_p --"top-p": float(0.0, 1.0);
+    /// Drop tokens less probable than this share of the best; 0 is off.
+    sampling.min_p --"min-p": float(0.0, 1.0);
+    /// Locally typical sampling; 1 is off.
+    sampling.typical_p: float(0.0, 1.0);
+    /// Divides the logits of tokens seen before; 1 is off.
+    sampling.repeat_penalty: float(0.01, 10.0);
+    /// Taken once from the logits of tokens seen before; 0 is off.
+    sampling.presence_penalty: float(-2.0, 2.0);
+    /// Taken from the logits of tokens seen before, once for each time; 0 is off.
+    sampling.frequency_penalty: float(-2.0, 2.0);
+    /// Tokens that the three penalties look back over; -1 is all, 0 is off.
+    sampling.penalty_last_n: int(-1, 16_777_216);
+
+    /// Most tokens of an answer when a request does not say; `context` generates until the context is full.
+    generation.max_tokens --"max-tokens": int(1, 16_777_216), or "context";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn samples(setting: &Setting) -> Vec<Value> {
+        let mut samples = match setting.kind {
+            Kind::Bool => vec![Value::Bool(true), Value::Bool(false)],
+            Kind::Int { min, max } => vec![Value::Int(min), Value::Int(max)],
+            Kind::Float { .. } => vec![Value::Float(0.5)],
+            Kind::Text | Kind::Path => vec![Value::Text("x".into())],
+            Kind::List => vec![Value::List(vec!["x".into()])],
+            Kind::Choice(words) => words.iter().map(|word| Value::Text((*word).into())).collect(),
+        };
+        samples.extend(setting.absent.map(|_| Value::Absent));
+        samples
+    }
+
+    #[test]
+    fn every_value_in_range_can_be_written_and_reads_back() {
+        let mut profile = Profile::demo();
+        for setting in SETTINGS {
+            for sample in samples(setting) {
+                assert!(setting.write(&mut profile, &sample), "{} refuses {sample:?}", setting.key);
+                assert_eq!(setting.read(&profile), sample, "{}", setting.key);
+            }
+        }
+    }
+
+    #[test]
+    fn only_optional_fields_have_a_word_for_no_value() {
+        for setting in SETTINGS {
+            let takes_none = setting.write(&mut Profile::demo(), &Value::Absent);
+            assert_eq!(takes_none, setting.absent.is_some(), "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn no_two_settings_share_a_flag() {
+        let mut seen = HashSet::new();
+        for setting in SETTINGS {
+            assert!(seen.insert(setting.flag()), "--{}", setting.flag());
+            for short in setting.short_flags {
+                assert!(seen.insert((*short).to_owned()), "--{short}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_derived_from_the_key() {
+        let setting = Setting::find("engine.ctx_tokens").unwrap();
+        assert_eq!(setting.env(), "PLATEAU_ENGINE_CTX_TOKENS");
+        assert_eq!(setting.flag(), "engine-ctx-tokens");
+        assert_eq!(setting.section(), "engine");
+        assert_eq!(setting.parse("model"), Ok(Value::Absent));
+    }
+}

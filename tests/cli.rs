@@ -1,0 +1,226 @@
+//! The binary as people meet it: output, errors and exit codes. Nothing here loads a model.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/vendor/demo-model/plateau-demo-q8_0.gguf");
+
+/// Runs the binary without any variable of ours.
+fn plateau(args: &[&str]) -> Output {
+    with_env(args, &[])
+}
+
+fn with_env(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plateau"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PLATEAU_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).envs(env.iter().copied()).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+/// The demo model's file with a change, in a folder that lives as long as the test.
+fn mutated(change: impl FnOnce(&mut Vec<u8>)) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mutated.gguf");
+    let mut bytes = std::fs::read(DEMO).unwrap();
+    change(&mut bytes);
+    std::fs::write(&path, bytes).unwrap();
+    let path = path.display().to_string();
+    (folder, path)
+}
+
+#[test]
+fn version_names_the_build() {
+    let output = plateau(&["--version"]);
+    assert_eq!(code(&output), 0);
+    assert!(out(&output).starts_with(&format!("plateau {} (", env!("CARGO_PKG_VERSION"))), "{}", out(&output));
+}
+
+#[test]
+fn help_is_no_error_and_a_wrong_flag_is_64() {
+    assert_eq!(code(&plateau(&["serve", "--help"])), 0);
+    for args in [&["serve", "--no-such-flag"][..], &["frobnicate"], &[]] {
+        let output = plateau(args);
+        assert_eq!(code(&output), 64, "{args:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn profile_list_has_every_profile_with_its_description() {
+    let text = out(&plateau(&["profile", "list"]));
+    for name in plateau::config::builtin::names() {
+        assert!(text.lines().any(|line| line.starts_with(name) && line.len() > 30), "{name} in\n{text}");
+    }
+}
+
+#[test]
+fn profile_show_tells_where_each_value_comes_from() {
+    let env = [("PLATEAU_ENGINE_PARALLEL", "1")];
+    let text = out(&with_env(&["profile", "show", "agent", "--port", "9000"], &env));
+    let line = |start: &str| text.lines().find(|l| l.starts_with(start)).unwrap_or_default().to_owned();
+    assert!(line("ctx_tokens = 204800").contains("# configs/agent.toml:"), "{text}");
+    assert!(line("parallel = 1").ends_with("# PLATEAU_ENGINE_PARALLEL"), "{text}");
+    assert!(line("port = 9000").ends_with("# --server-port"), "{text}");
+    assert!(line("host = ").ends_with("# default"), "{text}");
+}
+
+/// What `show` prints is itself a profile file with the same values.
+#[test]
+fn profile_show_prints_a_valid_profile() {
+    for name in plateau::config::builtin::names() {
+        let shown = out(&plateau(&["profile", "show", name]));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("again.toml");
+        std::fs::write(&path, &shown).unwrap();
+        let again = out(&plateau(&["profile", "show", path.to_str().unwrap()]));
+        let values = |text: &str| -> Vec<String> {
+            text.lines().map(|line| line.split(" # ").next().unwrap_or_default().trim().to_owned()).collect()
+        };
+        assert_eq!(values(&shown), values(&again));
+    }
+}
+
+#[test]
+fn profile_show_keeps_the_key_to_itself() {
+    let text = out(&plateau(&["profile", "show", "--api-key", "secret-42"]));
+    assert!(!text.contains("secret-42"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("api_key") && line.ends_with("--server-api-key")), "{text}");
+}
+
+#[test]
+fn profile_check_names_key_place_and_fix() {
+    assert_eq!(code(&plateau(&["profile", "check", "agent"])), 0);
+    let output = plateau(&["profile", "check", "--parallel", "99"]);
+    assert_eq!(code(&output), 64);
+    for part in ["engine.parallel", "--engine-parallel", "99", "1..=8"] {
+        assert!(err(&output).contains(part), "no `{part}` in {}", err(&output));
+    }
+}
+
+#[test]
+fn a_misspelt_variable_stops_the_start() {
+    let output = with_env(&["profile", "check"], &[("PLATEAU_ENGINE_CTX", "4096")]);
+    assert_eq!(code(&output), 64);
+    assert!(err(&output).contains("PLATEAU_ENGINE_CTX"), "{}", err(&output));
+}
+
+#[test]
+fn inspect_shows_metadata_and_tensors() {
+    let output = plateau(&["inspect-gguf", DEMO, "--tensors"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    for part in ["qwen35.block_count", "q8_0", "token_embd.weight", "qwen35.nextn_predict_layers"] {
+        assert!(out(&output).contains(part), "no `{part}` in\n{}", out(&output));
+    }
+}
+
+/// Crafted files must never reach a C++ parser.
+#[test]
+fn inspect_refuses_a_crafted_file_with_2_and_the_offset() {
+    let huge = (1u64 << 60).to_le_bytes();
+    let crafted: [(&str, Box<dyn FnOnce(&mut Vec<u8>)>); 3] = [
+        ("magic", Box::new(|bytes| bytes[0] = b'X')),
+        ("number of metadata keys", Box::new(move |bytes| bytes[16..24].copy_from_slice(&huge))),
+        ("cut off", Box::new(|bytes| bytes.truncate(100))),
+    ];
+    for (what, change) in crafted {
+        let (_folder, path) = mutated(change);
+        let output = plateau(&["inspect-gguf", &path]);
+        assert_eq!(code(&output), 2, "{what}: {}", err(&output));
+        assert!(err(&output).contains("at byte "), "{what}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_missing_model_is_69_and_a_malformed_one_65() {
+    let missing = plateau(&["doctor", "--model", "no/such/file.gguf"]);
+    assert_eq!(code(&missing), 69, "{}", err(&missing));
+    assert!(err(&missing).contains("no/such/file.gguf"), "{}", err(&missing));
+    let (_folder, path) = mutated(|bytes| bytes.truncate(100));
+    for command in ["doctor", "serve"] {
+        let output = plateau(&[command, "--model", &path]);
+        assert_eq!(code(&output), 65, "{command}: {}", err(&output));
+    }
+}
+
+#[test]
+fn doctor_reports_machine_model_and_plan_of_the_embedded_model() {
+    let output = plateau(&["doctor"]);
+    assert_eq!(code(&output), 0, "{}{}", out(&output), err(&output));
+    let text = out(&output);
+    let parts = [
+        "machine\n",
+        "qwen35",
+        "8 (2 with attention, 6 recurrent), 1 MTP",
+        "32768 tokens",
+        "pre-tokenizer qwen35",
+        "KV cache",
+        "recurrent state",
+        "not loaded by this version",
+        "fits at full context",
+    ];
+    for part in parts {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+}
+
+/// Users saw servers boot and die when the context filled: what cannot fill is refused before anything is loaded.
+#[test]
+fn what_cannot_fit_is_refused_with_the_plan_and_what_would_fit() {
+    for command in ["doctor", "serve"] {
+        let output = plateau(&[command, "--ctx", "16777216", "--cache-type-k", "f32", "--cache-type-v", "f32"]);
+        let text = out(&output) + &err(&output);
+        assert_eq!(code(&output), 69, "{command}: {text}");
+        for part in ["KV cache", "does not fit", "short on the host", "--ctx "] {
+            assert!(text.contains(part), "{command}: no `{part}` in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_cache_type_that_the_model_cannot_have_is_refused() {
+    let output = plateau(&["profile", "check", "--cache-type-v", "q4_0", "--flash-attention", "off"]);
+    assert_eq!(code(&output), 64);
+    assert!(err(&output).contains("engine.cache_type_v"), "{}", err(&output));
+}
+
+#[cfg(not(feature = "native"))]
+#[test]
+fn a_build_without_a_runtime_says_so() {
+    for args in [&["serve"][..], &["run", "hello"]] {
+        let output = plateau(args);
+        assert_eq!(code(&output), 69, "{}", err(&output));
+        assert!(err(&output).contains("no model runtime"), "{}", err(&output));
+    }
+}
+
+#[test]
+fn an_empty_message_is_refused_before_a_model_is_loaded() {
+    let output = plateau(&["run", "  "]);
+    assert_eq!(code(&output), 64);
+    assert!(err(&output).contains("empty"), "{}", err(&output));
+    let output = plateau(&["run", "--file", "no/such/file.txt", "summarise"]);
+    assert_eq!(code(&output), 69);
+    assert!(err(&output).contains("no/such/file.txt"), "{}", err(&output));
+}
+
+#[test]
+fn the_embedded_model_leaves_no_file_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let tmp = folder.path().to_str().unwrap();
+    assert_eq!(code(&with_env(&["doctor"], &[("TMPDIR", tmp)])), 0);
+    assert_eq!(std::fs::read_dir(Path::new(tmp)).unwrap().count(), 0);
+}
