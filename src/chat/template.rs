@@ -1,8 +1,34 @@
-//! The chat template of the model.
+//! The chat template of the model: compiled once, rendered for each request.
 
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+
+use chrono::NaiveDateTime;
+use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
 use serde_json::{Map, Value};
 
-#[derive(Debug, Clone, thiserror::Error)]
+use super::jinja;
+
+/// Used when a GGUF brings no template: ChatML, the form most models without one were trained on. The caller logs it.
+const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
+                      {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+const TEMPLATE_NAME: &str = "chat_template";
+
+/// Names that `chat_template_kwargs` may not carry: the server sets them, or they are the template itself.
+pub const RESERVED_KWARGS: [&str; 9] = [
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "bos_token",
+    "eos_token",
+    "chat_template",
+    "raise_exception",
+    "strftime_now",
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("the chat template does not compile: {0}")]
     Compile(String),
@@ -15,7 +41,7 @@ pub enum TemplateError {
     OutOfFuel,
 }
 
-/// What a template sees. `messages` and `tools` are normalised and guarded already.
+/// What a template sees. `messages`, `tools` and `kwargs` are normalised and guarded already.
 #[derive(Clone, Debug, Default)]
 pub struct RenderInput {
     pub messages: Vec<Value>,
@@ -28,24 +54,113 @@ pub struct RenderInput {
 
 /// A compiled template; cheap to share behind an `Arc`.
 pub struct ChatTemplate {
-    _env: minijinja::Environment<'static>,
+    env: Environment<'static>,
+    source: String,
+    bos: String,
+    eos: String,
 }
 
 impl ChatTemplate {
     /// `bos` and `eos` are the texts behind `bos_token` and `eos_token`.
     pub fn new(source: String, bos: &str, eos: &str, fuel: u64) -> Result<ChatTemplate, TemplateError> {
-        let _ = (source, bos, eos, fuel);
-        unimplemented!()
+        let mut env = jinja::environment(fuel);
+        env.add_template_owned(TEMPLATE_NAME, jinja::rewrite(&source))
+            .map_err(|error| TemplateError::Compile(describe(&error)))?;
+        Ok(ChatTemplate { env, source, bos: bos.to_owned(), eos: eos.to_owned() })
     }
+
+    /// The source as it was given.
     pub fn source(&self) -> &str {
-        unimplemented!()
+        &self.source
     }
+
+    /// Renders at the present local time.
     pub fn render(&self, input: &RenderInput) -> Result<String, TemplateError> {
-        let _ = input;
-        unimplemented!()
+        self.render_at(input, chrono::Local::now().naive_local())
     }
+
+    /// Renders as if it were `now`, which is what `strftime_now` prints.
+    pub fn render_at(&self, input: &RenderInput, now: NaiveDateTime) -> Result<String, TemplateError> {
+        let template = self.env.get_template(TEMPLATE_NAME).map_err(|error| classify(&error))?;
+        template.render(self.context(input, now)).map_err(|error| classify(&error))
+    }
+
     /// Does the source use this variable or text (e.g. `enable_thinking`, `<think>`, `tools`).
     pub fn mentions(&self, text: &str) -> bool {
         self.source().contains(text)
     }
+
+    fn context(&self, input: &RenderInput, now: NaiveDateTime) -> Jinja {
+        let mut entries: Vec<(&str, Jinja)> = input
+            .kwargs
+            .iter()
+            .filter(|(name, _)| !RESERVED_KWARGS.contains(&name.as_str()))
+            .map(|(name, value)| (name.as_str(), jinja::from_json(value)))
+            .collect();
+        entries.push(("messages", input.messages.iter().map(jinja::from_json).collect()));
+        if !input.tools.is_empty() {
+            entries.push(("tools", input.tools.iter().map(jinja::from_json).collect()));
+        }
+        entries.push(("add_generation_prompt", Jinja::from(input.add_generation_prompt)));
+        entries.push(("bos_token", Jinja::from(self.bos.as_str())));
+        entries.push(("eos_token", Jinja::from(self.eos.as_str())));
+        entries.push(("strftime_now", Jinja::from_function(move |format: &str| strftime(now, format))));
+        Jinja::from_pairs(entries)
+    }
 }
+
+/// The template for models whose GGUF has none (ChatML). It knows no tools.
+pub fn default_template() -> &'static str {
+    CHATML
+}
+
+/// The first name in `chat_template_kwargs` that a request may not set, if there is one.
+pub fn reserved_kwarg(kwargs: &Map<String, Value>) -> Option<&str> {
+    kwargs.keys().map(String::as_str).find(|name| RESERVED_KWARGS.contains(name))
+}
+
+/// Does a rendered prompt end inside a think block: after the last `<think>` comes neither `</think>` nor the border of
+/// another turn. (Client text may contain the bare word `<think>`; a turn border after it shows that it is not ours.)
+pub fn ends_in_open_think(prompt: &str) -> bool {
+    const BORDERS: [&str; 7] = ["</think>", "<|", "<\u{ff5c}", "<start_of_turn>", "<end_of_turn>", "[/INST]", "</s>"];
+    match prompt.rfind("<think>") {
+        Some(at) => !BORDERS.iter().any(|border| prompt[at..].contains(border)),
+        None => false,
+    }
+}
+
+/// Python's `datetime.strftime` for a time without a zone: `%Z` and `%z` print nothing.
+fn strftime(now: NaiveDateTime, format: &str) -> Result<String, Error> {
+    let format = format.replace("%Z", "").replace("%z", "");
+    let mut text = String::new();
+    write!(text, "{}", now.format(&format)).map_err(|_| {
+        Error::new(ErrorKind::InvalidOperation, format!("strftime_now does not know the format {format:?}"))
+    })?;
+    Ok(text)
+}
+
+fn classify(error: &Error) -> TemplateError {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(raised) = current.downcast_ref::<jinja::Raised>() {
+            return TemplateError::Raised(raised.0.clone());
+        }
+        if current.downcast_ref::<Error>().is_some_and(|inner| inner.kind() == ErrorKind::OutOfFuel) {
+            return TemplateError::OutOfFuel;
+        }
+        cause = current.source();
+    }
+    TemplateError::Render(describe(error))
+}
+
+/// One line: what failed and where.
+fn describe(error: &Error) -> String {
+    let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    match error.line() {
+        Some(line) => format!("{what} (line {line} of the template)"),
+        None => what,
+    }
+}
+
+#[cfg(test)]
+mod tests;
