@@ -1,5 +1,7 @@
 //! Many sequences in one context: the same answers as alone, nobody starves, and what is left is reused.
 
+#![allow(clippy::unwrap_used, reason = "a failure in a helper of a test is a failed test")]
+
 mod scripted;
 
 use plateau::engine::fake::{Call, Fault};

@@ -1,5 +1,7 @@
 //! However a request ends, it ends once: cancelled in the queue, in prefill or in decode, by a fault, a stop or a panic.
 
+#![allow(clippy::unwrap_used, reason = "a failure in a helper of a test is a failed test")]
+
 mod scripted;
 
 use plateau::engine::fake::{Call, Fault, Next};

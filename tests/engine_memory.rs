@@ -1,5 +1,7 @@
 //! The KV cache is promised once: admission by tokens, setting back, and what happens when memory runs out all the same.
 
+#![allow(clippy::unwrap_used, reason = "a failure in a helper of a test is a failed test")]
+
 mod scripted;
 
 use plateau::engine::fake::{Call, Fault};
@@ -16,8 +18,10 @@ fn sized(prompt: &str, max_tokens: u32) -> GenerationRequest {
 #[tokio::test]
 async fn four_requests_of_400_tokens_share_a_context_of_1024() {
     let (runner, mut calls) = FakeRunner::saying("abc").with_facts(|f| f.n_ctx = 1024).recorded();
+    let (runner, gate) = runner.gated();
     let rig = start(runner);
     let streams: Vec<_> = (0..4).map(|i| rig.handle.submit(sized(&format!("prompt {i}"), 400)).unwrap()).collect();
+    drop(gate);
     for stream in streams {
         let answer = read(stream).await;
         assert_eq!((answer.reason(), answer.text.len()), (FinishReason::MaxTokens, 400));
@@ -31,8 +35,10 @@ async fn four_requests_of_400_tokens_share_a_context_of_1024() {
 async fn elastic_requests_that_outgrow_the_cache_are_set_back_and_lose_nothing() {
     let text = "0123456789".repeat(40);
     let (runner, mut calls) = FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 1024).recorded();
+    let (runner, gate) = runner.gated();
     let rig = start(runner);
     let streams: Vec<_> = (0..4).map(|i| rig.handle.submit(request(&format!("prompt {i}"))).unwrap()).collect();
+    drop(gate);
     for stream in streams {
         let answer = read(stream).await;
         assert_eq!(answer.text, text);
@@ -46,11 +52,14 @@ async fn elastic_requests_that_outgrow_the_cache_are_set_back_and_lose_nothing()
 #[tokio::test]
 async fn an_elastic_request_gives_way_to_what_was_promised_to_another() {
     let text = "0123456789".repeat(30);
-    let rig = start(FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 512));
+    let (runner, gate) = FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 512).gated();
+    let rig = start(runner);
     let elastic = rig.handle.submit(request("elastic")).unwrap();
     let promised = rig.handle.submit(sized("promised", 300)).unwrap();
+    drop(gate);
     let (elastic, promised) = tokio::join!(read(elastic), read(promised));
     assert_eq!((elastic.text.as_str(), promised.text.as_str()), (text.as_str(), text.as_str()));
+    assert!(!rig.metric("plateau_preemptions_total 0"));
     rig.close().await;
 }
 
@@ -108,10 +117,11 @@ async fn idle_state_is_dropped_before_anybody_gives_way() {
 #[tokio::test]
 async fn a_cache_smaller_than_it_says_serves_all_and_ends_the_last_one_full() {
     let text = "0123456789".repeat(6);
-    let runner = FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 512).with_cells(160);
+    let (runner, gate) = FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 512).with_cells(160).gated();
     let rig = start(runner);
     let streams: Vec<_> =
         (0..4).map(|i| rig.handle.submit(sized(&format!("{i} {}", "p".repeat(50)), 60)).unwrap()).collect();
+    drop(gate);
     for stream in streams {
         assert_eq!(read(stream).await.text, text);
     }

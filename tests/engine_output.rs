@@ -131,9 +131,12 @@ async fn a_seed_gives_the_same_answer_beside_others_as_alone() {
         let sampling = SamplingParams { temperature: 1.0, seed, ..SamplingParams::greedy() };
         GenerationRequest { sampling, ..request("q") }
     };
-    let rig = start(FakeRunner::function(letters).with_facts(|f| f.n_ctx = 150));
+    let (runner, gate) = FakeRunner::function(letters).with_facts(|f| f.n_ctx = 150).gated();
+    let rig = start(runner);
+    gate.allow(61);
     let alone = rig.ask(drawn(7)).await.text;
     let streams: Vec<_> = [7, 8, 7, 9].map(|seed| rig.handle.submit(drawn(seed)).unwrap()).into_iter().collect();
+    drop(gate);
     let mut together = Vec::new();
     for stream in streams {
         together.push(read(stream).await.text);

@@ -1,5 +1,6 @@
 //! An engine over the scripted runner, for the tests of the engine.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::time::{Duration, Instant};
 
