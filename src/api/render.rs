@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::ApiState;
 use super::choice::{End, Piece};
-use super::collect::Collected;
+use super::collect::Answer;
 use super::wire::{Envelope, PromptProgress, TimingsBody, UsageBody};
 use crate::engine::Logprob;
 
@@ -30,7 +30,7 @@ pub trait Render: Send + 'static {
     /// The chunk without choices.
     fn usage(&self, usage: UsageBody) -> String;
     /// Everything at once.
-    fn whole(&self, choices: Vec<Collected>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error>;
+    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error>;
 }
 
 /// What is the same in all chunks of a response.

@@ -92,7 +92,7 @@ pub(super) fn float(
     match value {
         None => Ok(default),
         Some(value) if range.contains(&value) => Ok(value as f32),
-        Some(value) => Err(out_of_range(param, value, range.start(), range.end())),
+        Some(value) => Err(out_of_range(param, value, *range.start(), *range.end())),
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn integer(
     match value {
         None => Ok(default),
         Some(value) if range.contains(&value) => Ok(value),
-        Some(value) => Err(out_of_range(param, value, range.start(), range.end())),
+        Some(value) => Err(out_of_range(param, value, *range.start(), *range.end())),
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Head, Held, Render, finite, text};
 use crate::api::choice::{End, Piece};
-use crate::api::collect::Collected;
+use crate::api::collect::Answer;
 use crate::api::wire::{CompletionChoice, CompletionLogprobs, Envelope, PromptProgress, TimingsBody, UsageBody};
 use crate::chat::OutputDelta;
 use crate::engine::Logprob;
@@ -88,14 +88,14 @@ impl Render for CompletionRender {
         text(&chunk)
     }
 
-    fn whole(&self, choices: Vec<Collected>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error> {
-        let choice = |(index, choice): (usize, Collected)| {
-            let Collected { content, reasoning: _, calls: _, logprobs: tokens, end } = choice;
-            let mut said = self.echoed(index).cloned().unwrap_or_default();
-            said.push_str(&content);
+    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error> {
+        let choice = |(index, answer): (usize, Answer)| {
+            let Answer { said, logprobs: tokens, end } = answer;
+            let mut shown = self.echoed(index).cloned().unwrap_or_default();
+            shown.push_str(&said.content);
             CompletionChoice {
                 index,
-                text: said,
+                text: shown,
                 logprobs: (!tokens.is_empty()).then(|| logprobs(tokens, &mut 0)),
                 finish_reason: Some(end.map_or("stop", |end| end.finish_reason)),
             }
