@@ -83,7 +83,8 @@ impl Prepare<'_> {
         let fields = std::mem::take(&mut request.generation);
         let generation = generation::check(fields, self.profile, &self.sampling_context())?;
         let rendered = self.render(request)?;
-        let tokens = self.tokenizer.encode(&rendered.prompt, Specials::Parse).map_err(|e| not_encoded("messages", &e))?;
+        let tokens =
+            self.tokenizer.encode(&rendered.prompt, Specials::Parse).map_err(|e| not_encoded("messages", &e))?;
         if tokens.is_empty() {
             return Err(RequestError::invalid("messages", "the conversation is empty: send at least one message"));
         }
@@ -108,7 +109,8 @@ impl Prepare<'_> {
         let n_choices = prompts.len().saturating_mul(generation.n);
         let most = (self.profile.engine.parallel + self.profile.engine.queue_capacity) as usize;
         if n_choices > most {
-            let message = format!("{n_choices} choices were asked for, at most {most} can be queued; send fewer prompts");
+            let message =
+                format!("{n_choices} choices were asked for, at most {most} can be queued; send fewer prompts");
             return Err(RequestError::too_large("prompt", message));
         }
         let (tokens, texts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
@@ -326,7 +328,10 @@ fn mark_end(messages: &mut [Value]) -> Result<Continued, RequestError> {
     let last = messages.last_mut().and_then(Value::as_object_mut);
     let last = last.filter(|message| message.get("role").and_then(Value::as_str) == Some("assistant"));
     let Some(message) = last else {
-        return Err(RequestError::invalid(path, "there is nothing to continue: the last message is not the assistant's"));
+        return Err(RequestError::invalid(
+            path,
+            "there is nothing to continue: the last message is not the assistant's",
+        ));
     };
     if message.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|list| !list.is_empty())) {
         return Err(RequestError::invalid(path, "a message with tool calls cannot be continued; send their results"));

@@ -175,7 +175,8 @@ fn biased_tokens(path: &str, what: &Value, tokenizer: &Tokenizer) -> Result<Vec<
     if let Some(id) = what.as_u64() {
         return Ok(vec![token_id(path, id, tokenizer)?]);
     }
-    let text = what.as_str().ok_or_else(|| RequestError::invalid(path, "the first of a pair is a token id or a text"))?;
+    let text =
+        what.as_str().ok_or_else(|| RequestError::invalid(path, "the first of a pair is a token id or a text"))?;
     let tokens = tokenizer.encode(text, Specials::AsText);
     let tokens = tokens.map_err(|error| RequestError::invalid(path, error.to_string()))?;
     Ok(tokens.into_iter().map(|token| token.0).collect())
@@ -187,7 +188,8 @@ pub(super) fn token_id(path: &str, id: u64, tokenizer: &Tokenizer) -> Result<u32
     match u32::try_from(id) {
         Ok(token) if (token as usize) < n_vocab => Ok(token),
         _ => {
-            let message = format!("token {id} is not in the vocabulary, whose ids are 0 to {}", n_vocab.saturating_sub(1));
+            let message =
+                format!("token {id} is not in the vocabulary, whose ids are 0 to {}", n_vocab.saturating_sub(1));
             Err(RequestError::invalid(path, message))
         }
     }

@@ -79,7 +79,12 @@ fn thinking_object(value: &Value) -> Result<bool, RequestError> {
             "type" => {}
             "budget_tokens" => return Err(no_budget("thinking.budget_tokens")),
             _ if value.is_null() => {}
-            _ => return Err(RequestError::unsupported(format!("thinking.{key}"), format!("`thinking.{key}` is not served"))),
+            _ => {
+                return Err(RequestError::unsupported(
+                    format!("thinking.{key}"),
+                    format!("`thinking.{key}` is not served"),
+                ));
+            }
         }
     }
     match map.get("type").and_then(Value::as_str) {
@@ -133,5 +138,9 @@ pub fn start(prompt: &str, may_think: bool, continued: Option<&Continued>) -> Th
         }
     }
     let at_the_start = continued.is_none_or(|c| c.text.is_empty());
-    if may_think && at_the_start && !prompt.trim_end().ends_with("</think>") { Thinking::Possible } else { Thinking::Off }
+    if may_think && at_the_start && !prompt.trim_end().ends_with("</think>") {
+        Thinking::Possible
+    } else {
+        Thinking::Off
+    }
 }
