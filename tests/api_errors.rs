@@ -1,4 +1,5 @@
 //! Every error that a client can meet before and inside an answer, in one envelope.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 

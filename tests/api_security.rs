@@ -1,4 +1,5 @@
 //! Keys, hosts, origins.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 

@@ -205,3 +205,54 @@ fn bias(path: &str, value: &Value) -> Result<f32, RequestError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Profile;
+
+    fn checked(fields: SamplingFields) -> Result<SamplingParams, RequestError> {
+        let (tokenizer, profile) = (Tokenizer::bytes_for_tests(), Profile::demo());
+        let context = SamplingContext { tokenizer: &tokenizer, defaults: &profile.sampling, random_seed: 9 };
+        check(fields, &context)
+    }
+
+    #[test]
+    fn absent_fields_are_the_profiles() {
+        let params = checked(SamplingFields::default()).unwrap();
+        assert_eq!((params.temperature, params.top_k, params.top_p, params.seed), (0.6, 20, 0.95, 9));
+        assert_eq!((params.penalty_last_n, params.dry.last_n), (Some(64), None));
+        assert_eq!(params.dry.breakers, [u32::from(b'\n'), u32::from(b':'), u32::from(b'"'), u32::from(b'*')]);
+    }
+
+    #[test]
+    fn minus_one_and_zero_mean_what_llama_server_means() {
+        let fields = SamplingFields {
+            top_k: Some(-1),
+            repeat_last_n: Some(-1),
+            dry_penalty_last_n: Some(0),
+            ..SamplingFields::default()
+        };
+        let params = checked(fields).unwrap();
+        assert_eq!((params.top_k, params.penalty_last_n, params.dry.last_n), (0, None, Some(0)));
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_refused() {
+        for value in [f64::NAN, f64::INFINITY, -1.0] {
+            let fields = SamplingFields { temperature: Some(value), ..SamplingFields::default() };
+            assert_eq!(checked(fields).unwrap_err().param.as_deref(), Some("temperature"), "{value}");
+        }
+    }
+
+    #[test]
+    fn biases_come_in_both_forms() {
+        let bias = |value| checked(SamplingFields { logit_bias: Some(value), ..SamplingFields::default() });
+        let both = [(97, 1.5), (98, f32::NEG_INFINITY)];
+        assert_eq!(bias(json!({ "97": 1.5, "98": false })).unwrap().logit_bias, both);
+        assert_eq!(bias(json!([[97, 1.5], ["b", false]])).unwrap().logit_bias, both);
+        assert_eq!(bias(json!([["ab", 1]])).unwrap().logit_bias, [(97, 1.0), (98, 1.0)]);
+    }
+}
