@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use serde_json::{Map, json};
+use indexmap::IndexMap;
 
 use super::{Head, Held, Render, finite, text};
 use crate::api::choice::{End, Piece};
@@ -111,10 +111,10 @@ impl Render for CompletionRender {
 fn logprobs(tokens: Vec<Logprob>, offset: &mut usize) -> CompletionLogprobs {
     let mut out = CompletionLogprobs::default();
     for Logprob { token: _, text, bytes: _, logprob, top } in tokens {
-        let mut alternatives = Map::new();
+        let mut alternatives = IndexMap::new();
         for (_, text, _, logprob) in top {
             // Two tokens may have one text; the more probable one is named.
-            alternatives.entry(text).or_insert(json!(finite(logprob)));
+            alternatives.entry(text).or_insert(finite(logprob));
         }
         out.text_offset.push(*offset);
         *offset += text.chars().count();
