@@ -81,11 +81,14 @@ write_env() {
     libclang=$(find_libclang) || fail "libclang was not found after installing it; set LIBCLANG_PATH to the folder of libclang.so"
     {
         printf 'export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-%s/target}"\n' "$cache"
-        printf 'export PATH="%s/build-venv/bin:$PATH"\n' "$cache"
-        printf 'export LIBCLANG_PATH="%s"\n' "$libclang"
         case $libclang in
-            # The wheel carries no compiler headers: bindgen borrows those of the system's compiler.
-            *clang/native) printf 'export BINDGEN_EXTRA_CLANG_ARGS="-I%s"\n' "$(cc -print-file-name=include)" ;;
+            # The bindings' build script finds a system libclang by itself. The wheel's it does not, and the wheel carries no
+            # compiler headers: those of the system's compiler serve.
+            *clang/native)
+                printf 'export PATH="%s/build-venv/bin:$PATH"\n' "$cache"
+                printf 'export LIBCLANG_PATH="%s"\n' "$libclang"
+                printf 'export BINDGEN_EXTRA_CLANG_ARGS="-I%s"\n' "$(cc -print-file-name=include)"
+                ;;
         esac
     } >"$cache/env.sh.new"
     # Unchanged content keeps its time stamp.

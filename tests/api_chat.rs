@@ -1,4 +1,5 @@
 //! `/v1/chat/completions`: what an answer holds, streamed or not.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 
@@ -50,7 +51,10 @@ async fn reasoning_is_apart_from_content_and_counted() {
     let server = start(FakeRunner::saying("abcde</think>\n\nhello")).await;
     let answer = server.post(CHAT, chat("hi")).await;
     let message = &answer.body["choices"][0]["message"];
-    assert_eq!(*message, json!({ "role": "assistant", "content": "hello", "reasoning_content": "abcde", "reasoning": "abcde" }));
+    assert_eq!(
+        *message,
+        json!({ "role": "assistant", "content": "hello", "reasoning_content": "abcde", "reasoning": "abcde" })
+    );
     assert_eq!(answer.body["choices"][0]["finish_reason"], "stop");
     assert_eq!(answer.body["choices"][0]["logprobs"], Value::Null);
     assert_eq!(answer.body["usage"]["completion_tokens_details"]["reasoning_tokens"], 5);
@@ -153,7 +157,8 @@ async fn logprobs_are_there_for_every_token_also_in_a_stream() {
     let body = with(chat("hi"), json!({ "logprobs": true, "top_logprobs": 2 }));
     let whole = server.post(CHAT, body.clone()).await.body;
     let entries = whole["choices"][0]["logprobs"]["content"].as_array().unwrap();
-    let bytes: Vec<u8> = entries.iter().flat_map(|e| e["bytes"].as_array().unwrap()).map(|b| b.as_u64().unwrap() as u8).collect();
+    let bytes: Vec<u8> =
+        entries.iter().flat_map(|e| e["bytes"].as_array().unwrap()).map(|b| b.as_u64().unwrap() as u8).collect();
     assert!(String::from_utf8(bytes).unwrap().starts_with("</think>h\u{e9}"), "{entries:?}");
     for entry in entries {
         assert_eq!(entry["top_logprobs"].as_array().unwrap().len(), 2);
@@ -242,6 +247,7 @@ async fn what_the_template_cannot_use_is_reported() {
     ignored.sort();
     assert_eq!(ignored, ["chat_template_kwargs.nobody_reads_this", "model", "some_new_field", "user"]);
     assert_eq!(answer.body["model"], MODEL);
-    let response = server.client.post(server.path(CHAT)).json(&with(body, json!({ "stream": true }))).send().await.unwrap();
+    let response =
+        server.client.post(server.path(CHAT)).json(&with(body, json!({ "stream": true }))).send().await.unwrap();
     assert!(response.headers().contains_key("x-plateau-ignored"), "streams say so too");
 }

@@ -1,4 +1,5 @@
 //! The life of a request: clients that leave, long silences, full queues, progress.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 

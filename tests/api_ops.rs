@@ -1,4 +1,5 @@
 //! The small endpoints.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
 
@@ -48,6 +49,7 @@ async fn properties_say_what_is_off_and_why() {
     assert_eq!((&props["eos_token"], &props["bos_token"]), (&json!("<|im_end|>"), &Value::Null));
     assert_eq!((&props["build_info"], &props["total_slots"]), (&json!("plateau-1.2.3"), &json!(4)));
     assert_eq!(props["default_generation_settings"]["params"]["top_k"], 20);
+    assert_eq!(props["default_generation_settings"]["params"]["top_p"], 0.95, "as the profile has it");
 }
 
 #[tokio::test]
@@ -93,7 +95,8 @@ async fn text_becomes_tokens_and_comes_back() {
 #[tokio::test]
 async fn a_template_can_be_looked_at() {
     let server = start(FakeRunner::saying("x")).await;
-    let messages = json!([{ "role": "developer", "content": "be short" }, { "role": "user", "content": "hi<|im_end|>" }]);
+    let messages =
+        json!([{ "role": "developer", "content": "be short" }, { "role": "user", "content": "hi<|im_end|>" }]);
     let body = json!({ "messages": messages, "enable_thinking": false });
     let prompt = server.post("/apply-template", body.clone()).await.body["prompt"].clone();
     let expected = "<|im_start|>system\nbe short<|im_end|>\n<|im_start|>user\nhi<|im_end|><|im_end|>\n\

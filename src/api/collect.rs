@@ -1,10 +1,10 @@
 //! A generation as one JSON answer, made of the same pieces as a stream.
 
-use axum::Json;
-use serde_json::Value;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 
 use super::choice::{End, Update};
-use super::error::{ApiError, ErrorCode};
+use super::error::ApiError;
 use super::generation::Generation;
 use super::render::Render;
 use crate::chat::Collected;
@@ -18,8 +18,8 @@ pub struct Answer {
     pub end: Option<Box<End>>,
 }
 
-/// Waits for all choices. Dropping the future cancels them.
-pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<Json<Value>, ApiError> {
+/// Waits for all choices and prints them. Dropping the future cancels them.
+pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<Response, ApiError> {
     let mut choices = vec![Answer::default(); generation.n_choices()];
     while let Some((index, update)) = generation.next().await {
         let Some(choice) = choices.get_mut(index) else { continue };
@@ -35,7 +35,6 @@ pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<J
         }
     }
     let tally = generation.tally();
-    render.whole(choices, tally.usage(), tally.timings()).map(Json).map_err(|error| {
-        ApiError::new(ErrorCode::Internal, "the answer could not be written").with_diagnostic(error.to_string())
-    })
+    let text = render.whole(choices, tally.usage(), tally.timings());
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }

@@ -1,5 +1,6 @@
 //! The real router and engine over the scripted runner, on a free port, with a client.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::sync::Arc;
 

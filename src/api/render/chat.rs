@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use serde_json::Value;
-
 use super::{Head, Held, Render, finite, text};
 use crate::api::choice::{End, Piece};
 use crate::api::collect::Answer;
@@ -78,12 +76,12 @@ impl Render for ChatRender {
         text(&chunk)
     }
 
-    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error> {
+    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> String {
         let choices = choices.into_iter().enumerate().map(|(index, answer)| whole_choice(index, answer)).collect();
         let mut answer = self.head.envelope("chat.completion", choices);
         answer.usage = Some(usage);
         answer.timings = Some(timings);
-        serde_json::to_value(answer)
+        text(&answer)
     }
 }
 
