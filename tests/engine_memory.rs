@@ -50,6 +50,28 @@ async fn elastic_requests_that_outgrow_the_cache_are_set_back_and_lose_nothing()
 }
 
 #[tokio::test]
+async fn who_was_set_back_comes_before_who_has_not_begun() {
+    let text = "0123456789".repeat(20);
+    let (runner, mut calls) = FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 320).recorded();
+    let (runner, gate) = runner.gated();
+    let rig = start(runner.with_facts(|f| f.n_seq_max = 2));
+    let streams = ["aaaa", "bbbb", "cccc"].map(|prompt| rig.handle.submit(request(prompt)).unwrap());
+    drop(gate);
+    for stream in streams {
+        assert_eq!(read(stream).await.text, text);
+    }
+    assert!(rig.metric("plateau_preemptions_total 1"));
+    rig.close().await;
+    let mut begins = Vec::new();
+    for call in calls.drain() {
+        if let Call::Step(rows) = call {
+            begins.extend(rows.iter().filter(|row| row.pos.0 == 0).map(|row| char::from(row.token.0 as u8)));
+        }
+    }
+    assert_eq!(begins, ['a', 'b', 'b', 'c']);
+}
+
+#[tokio::test]
 async fn an_elastic_request_gives_way_to_what_was_promised_to_another() {
     let text = "0123456789".repeat(30);
     let (runner, gate) = FakeRunner::saying(&text).with_facts(|f| f.n_ctx = 512).gated();

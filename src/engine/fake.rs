@@ -114,6 +114,8 @@ struct FakeSequence {
     answering: Option<(usize, usize)>,
     /// Cut and not stepped since.
     cut: bool,
+    /// Was in a step that failed half-way: must be cleared first.
+    unknown: bool,
 }
 
 /// The scripted model.
@@ -261,6 +263,8 @@ impl FakeRunner {
         for (i, row) in rows.iter().enumerate() {
             let s = row.seq.0 as usize;
             assert!(s < facts.n_seq_max, "contract: sequence {s} of {}", facts.n_seq_max);
+            let unknown = self.sequences.get(s).is_some_and(|sequence| sequence.unknown);
+            assert!(!unknown, "contract: sequence {s} was not cleared after a failed step");
             let goes_on = i > 0 && rows[i - 1].seq == row.seq;
             assert!(goes_on || seen[s].is_none(), "contract: rows of sequence {s} are not contiguous");
             let expected = seen[s].unwrap_or(self.held(s));
@@ -309,7 +313,12 @@ impl ModelRunner for FakeRunner {
             self.gate = None;
         }
         self.check(rows);
-        self.take_fault()?;
+        self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
+        if let Err(error) = self.take_fault() {
+            let unchanged = matches!(error.kind, RunnerErrorKind::NoRoom | RunnerErrorKind::InvalidBatch);
+            rows.iter().for_each(|row| self.sequences[row.seq.0 as usize].unknown |= !unchanged);
+            return Err(error);
+        }
         if rows.iter().any(|r| r.token.index() >= self.facts.n_vocab) {
             return Err(error(RunnerErrorKind::InvalidBatch));
         }
@@ -317,7 +326,6 @@ impl ModelRunner for FakeRunner {
             self.record(|| Call::NoRoom);
             return Err(error(RunnerErrorKind::NoRoom));
         }
-        self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
         self.logits.clear();
         for &row in rows {
             let logits = self.take_row(row);
