@@ -1,60 +1,33 @@
 //! A generation as one JSON answer, made of the same pieces as a stream.
 
-use axum::Json;
-use serde_json::Value;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 
 use super::choice::{End, Update};
-use super::error::{ApiError, ErrorCode};
+use super::error::ApiError;
 use super::generation::Generation;
 use super::render::Render;
-use crate::chat::OutputDelta;
+use crate::chat::Collected;
 use crate::engine::Logprob;
 
 /// Everything that one choice said.
 #[derive(Clone, Debug, Default)]
-pub struct Collected {
-    pub content: String,
-    pub reasoning: String,
-    pub calls: Vec<Call>,
+pub struct Answer {
+    pub said: Collected,
     pub logprobs: Vec<Logprob>,
     pub end: Option<Box<End>>,
 }
 
-/// One tool call; `arguments` is JSON text.
-#[derive(Clone, Debug, Default)]
-pub struct Call {
-    pub id: String,
-    pub name: String,
-    pub arguments: String,
-}
-
-impl Collected {
-    fn add(&mut self, delta: OutputDelta) {
-        match delta {
-            OutputDelta::Content(text) => self.content.push_str(&text),
-            OutputDelta::Reasoning(text) => self.reasoning.push_str(&text),
-            OutputDelta::ToolCall { index: _, id, name } => {
-                self.calls.push(Call { id, name, arguments: String::new() });
-            }
-            OutputDelta::Arguments { index, json } => {
-                if let Some(call) = self.calls.get_mut(index) {
-                    call.arguments.push_str(&json);
-                }
-            }
-        }
-    }
-}
-
-/// Waits for all choices. Dropping the future cancels them.
-pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<Json<Value>, ApiError> {
-    let mut choices = vec![Collected::default(); generation.n_choices()];
+/// Waits for all choices and prints them. Dropping the future cancels them.
+pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<Response, ApiError> {
+    let mut choices = vec![Answer::default(); generation.n_choices()];
     while let Some((index, update)) = generation.next().await {
         let Some(choice) = choices.get_mut(index) else { continue };
         match update {
             // Only streams ask for progress.
             Update::Progress { .. } => {}
             Update::Piece(piece) => {
-                piece.deltas.into_iter().for_each(|delta| choice.add(delta));
+                piece.deltas.into_iter().for_each(|delta| choice.said.add(delta));
                 choice.logprobs.extend(piece.logprobs);
             }
             Update::End(end) => choice.end = Some(end),
@@ -62,7 +35,6 @@ pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<J
         }
     }
     let tally = generation.tally();
-    render.whole(choices, tally.usage(), tally.timings()).map(Json).map_err(|error| {
-        ApiError::new(ErrorCode::Internal, "the answer could not be written").with_diagnostic(error.to_string())
-    })
+    let text = render.whole(choices, tally.usage(), tally.timings());
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }

@@ -39,7 +39,8 @@ async fn read(body: Body, limits: &LimitsConfig) -> Result<Bytes, ApiError> {
 }
 
 fn too_large(limits: &LimitsConfig) -> ApiError {
-    let message = format!("the body is larger than {} bytes; send less or raise `limits.body_bytes`", limits.body_bytes);
+    let message =
+        format!("the body is larger than {} bytes; send less or raise `limits.body_bytes`", limits.body_bytes);
     ApiError::new(ErrorCode::BodyTooLarge, message)
 }
 
@@ -47,8 +48,10 @@ fn too_large(limits: &LimitsConfig) -> ApiError {
 pub fn object(bytes: &[u8], limits: &LimitsConfig) -> Result<Map<String, Value>, ApiError> {
     let depth = depth(bytes);
     if depth > limits.json_depth {
-        let message =
-            format!("the body is nested {depth} levels deep, at most {} are read (`limits.json_depth`)", limits.json_depth);
+        let message = format!(
+            "the body is nested {depth} levels deep, at most {} are read (`limits.json_depth`)",
+            limits.json_depth
+        );
         return Err(ApiError::new(ErrorCode::JsonTooDeep, message));
     }
     match serde_json::from_slice(bytes) {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::stream::{SelectAll, Stream, StreamExt, unfold};
 
 use super::choice::{ChoiceReader, End, Update};
@@ -129,7 +129,9 @@ impl Tally {
             completion_tokens: completion,
             total_tokens: prompt + completion,
             prompt_tokens_details: CachedTokens { cached_tokens: cached },
-            completion_tokens_details: self.reasoning_tokens.map(|reasoning_tokens| ReasoningTokens { reasoning_tokens }),
+            completion_tokens_details: self
+                .reasoning_tokens
+                .map(|reasoning_tokens| ReasoningTokens { reasoning_tokens }),
         }
     }
 
@@ -180,7 +182,7 @@ pub async fn respond<R: Render>(state: &ApiState, job: Job<R>) -> Result<Respons
         .map_err(|error| ApiError::refused(error, openai_overflow))?;
     let mut response = match reply.stream {
         true => sse::stream(state, generation, render, reply.include_usage),
-        false => collect::whole(generation, render).await?.into_response(),
+        false => collect::whole(generation, render).await?,
     };
     let headers = response.headers_mut();
     if let Ok(value) = id.parse() {

@@ -59,18 +59,23 @@ pub async fn props(State(state): State<ApiState>) -> Json<Value> {
 fn default_params(state: &ApiState) -> Value {
     let s = &state.profile.sampling;
     json!({
-        "temperature": s.temperature,
+        "temperature": as_written(s.temperature),
         "top_k": s.top_k,
-        "top_p": s.top_p,
-        "min_p": s.min_p,
-        "typical_p": s.typical_p,
-        "repeat_penalty": s.repeat_penalty,
+        "top_p": as_written(s.top_p),
+        "min_p": as_written(s.min_p),
+        "typical_p": as_written(s.typical_p),
+        "repeat_penalty": as_written(s.repeat_penalty),
         "repeat_last_n": s.penalty_last_n,
-        "presence_penalty": s.presence_penalty,
-        "frequency_penalty": s.frequency_penalty,
+        "presence_penalty": as_written(s.presence_penalty),
+        "frequency_penalty": as_written(s.frequency_penalty),
         "max_tokens": state.profile.generation.max_tokens,
         "enable_thinking": state.profile.chat.thinking,
     })
+}
+
+/// 0.6 and not the 0.6000000238418579 that an f32 becomes when it is widened.
+fn as_written(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
 }
 
 /// What is on or off, and why.
@@ -141,9 +146,8 @@ pub async fn tokenize(State(state): State<ApiState>, request: Request) -> Result
             lower::typed(extract::object(&bytes, &state.profile.limits)?)?;
         let tokenizer = &state.tokenizer;
         let specials = if parse_special.unwrap_or(true) { Specials::Parse } else { Specials::AsText };
-        let tokens = encode(tokenizer, &content.replace(GUARD, ""), specials, add_special).map_err(|error| {
-            ApiError::new(ErrorCode::InvalidRequest, error.to_string()).with_param("content")
-        })?;
+        let tokens = encode(tokenizer, &content.replace(GUARD, ""), specials, add_special)
+            .map_err(|error| ApiError::new(ErrorCode::InvalidRequest, error.to_string()).with_param("content"))?;
         Ok(if with_pieces {
             tokens.into_iter().map(|token| json!({ "id": token.0, "piece": piece(tokenizer, token) })).collect()
         } else {

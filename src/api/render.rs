@@ -6,11 +6,10 @@ mod completion;
 use std::collections::VecDeque;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::ApiState;
 use super::choice::{End, Piece};
-use super::collect::Collected;
+use super::collect::Answer;
 use super::wire::{Envelope, PromptProgress, TimingsBody, UsageBody};
 use crate::engine::Logprob;
 
@@ -29,8 +28,8 @@ pub trait Render: Send + 'static {
     fn progress(&self, index: usize, progress: PromptProgress) -> String;
     /// The chunk without choices.
     fn usage(&self, usage: UsageBody) -> String;
-    /// Everything at once.
-    fn whole(&self, choices: Vec<Collected>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error>;
+    /// The text of a whole answer.
+    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> String;
 }
 
 /// What is the same in all chunks of a response.

@@ -66,7 +66,8 @@ pub const ROUTES: &[Route] = &[
 pub fn docs() -> String {
     let mut out = String::from("| method | path | what it does |\n|---|---|---|\n");
     for Route { method, paths, public, doc, .. } in ROUTES {
-        let paths = paths.iter().map(|path| format!("`{}`", path.replace("{*id}", "{id}"))).collect::<Vec<_>>().join(", ");
+        let paths =
+            paths.iter().map(|path| format!("`{}`", path.replace("{*id}", "{id}"))).collect::<Vec<_>>().join(", ");
         let public = if *public { " Never asks for the key." } else { "" };
         out.push_str(&format!("| {method} | {paths} | {doc}{public} |\n"));
     }
@@ -119,6 +120,7 @@ async fn unknown_path(request: Request) -> ApiError {
 }
 
 async fn wrong_method(request: Request) -> ApiError {
-    let message = format!("{} does not take {}; the header `Allow` lists what it takes", request.uri().path(), request.method());
+    let message =
+        format!("{} does not take {}; the header `Allow` lists what it takes", request.uri().path(), request.method());
     ApiError::new(ErrorCode::MethodNotAllowed, message)
 }

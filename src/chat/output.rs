@@ -6,7 +6,7 @@
 //!
 //! A call in Qwen's XML is streamed. Once its opening tags are certain it is a call whatever follows: parameters come in any
 //! order, the first of two with one name counts, text between parameters becomes content, and where the text breaks off
-//! the JSON is closed, so that the arguments are one valid object always. A call in Hermes' JSON is sent when it is whole.
+//! the JSON is closed (what may be the beginning of a closing tag is taken for one), so that the arguments are one valid object always. A call in Hermes' JSON is sent when it is whole.
 //!
 //! Deliberately absent: stop strings and token borders (the engine's), and deciding the finish reason.
 

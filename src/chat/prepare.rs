@@ -83,7 +83,8 @@ impl Prepare<'_> {
         let fields = std::mem::take(&mut request.generation);
         let generation = generation::check(fields, self.profile, &self.sampling_context())?;
         let rendered = self.render(request)?;
-        let tokens = self.tokenizer.encode(&rendered.prompt, Specials::Parse).map_err(|e| not_encoded("messages", &e))?;
+        let tokens =
+            self.tokenizer.encode(&rendered.prompt, Specials::Parse).map_err(|e| not_encoded("messages", &e))?;
         if tokens.is_empty() {
             return Err(RequestError::invalid("messages", "the conversation is empty: send at least one message"));
         }
@@ -108,7 +109,8 @@ impl Prepare<'_> {
         let n_choices = prompts.len().saturating_mul(generation.n);
         let most = (self.profile.engine.parallel + self.profile.engine.queue_capacity) as usize;
         if n_choices > most {
-            let message = format!("{n_choices} choices were asked for, at most {most} can be queued; send fewer prompts");
+            let message =
+                format!("{n_choices} choices were asked for, at most {most} can be queued; send fewer prompts");
             return Err(RequestError::too_large("prompt", message));
         }
         let (tokens, texts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
@@ -326,7 +328,10 @@ fn mark_end(messages: &mut [Value]) -> Result<Continued, RequestError> {
     let last = messages.last_mut().and_then(Value::as_object_mut);
     let last = last.filter(|message| message.get("role").and_then(Value::as_str) == Some("assistant"));
     let Some(message) = last else {
-        return Err(RequestError::invalid(path, "there is nothing to continue: the last message is not the assistant's"));
+        return Err(RequestError::invalid(
+            path,
+            "there is nothing to continue: the last message is not the assistant's",
+        ));
     };
     if message.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|list| !list.is_empty())) {
         return Err(RequestError::invalid(path, "a message with tool calls cannot be continued; send their results"));
@@ -365,5 +370,96 @@ fn not_rendered(error: TemplateError) -> RequestError {
         TemplateError::Compile(_) | TemplateError::Raised(_) | TemplateError::Render(_) => {
             RequestError::invalid("messages", error.to_string())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::request::{GenerationFields, SamplingFields};
+    use super::*;
+
+    const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\n{% endfor %}{% if tools %}{{ tools | length }}{% endif %}";
+
+    fn prepared(template: &str, request: ChatRequest) -> Result<(Prepared, String), RequestError> {
+        let (tokenizer, profile) = (Tokenizer::bytes_for_tests(), Profile::demo());
+        let template = ChatTemplate::new(template.to_owned(), "", "", 100_000).unwrap();
+        let prepare = Prepare {
+            tokenizer: &tokenizer,
+            template: &template,
+            profile: &profile,
+            id: "id",
+            seed: 1000,
+            arrived: Instant::now(),
+        };
+        let prepared = prepare.chat(request)?;
+        let items = prepared.requests[0].prompt.iter().map(|PromptItem::Token(token)| *token).collect::<Vec<_>>();
+        let prompt = tokenizer.decode(&items, true);
+        Ok((prepared, prompt))
+    }
+
+    fn saying(messages: Value) -> ChatRequest {
+        ChatRequest { messages: messages.as_array().unwrap().clone(), ..ChatRequest::default() }
+    }
+
+    #[test]
+    fn choices_differ_by_seed_and_id_only() {
+        let seeds = |seed| {
+            let sampling = SamplingFields { seed, ..SamplingFields::default() };
+            let generation = GenerationFields { n: Some(3), sampling, ..GenerationFields::default() };
+            let request = ChatRequest { generation, ..saying(json!([{ "role": "user", "content": "hi" }])) };
+            prepared(TEMPLATE, request)
+                .unwrap()
+                .0
+                .requests
+                .iter()
+                .map(|r| (r.id.clone(), r.sampling.seed))
+                .collect::<Vec<_>>()
+        };
+        let expected = |first: u64| (0..3).map(|i| (format!("id-{i}"), first + i)).collect::<Vec<_>>();
+        assert_eq!(seeds(Some(7)), expected(7));
+        assert_eq!(seeds(None), expected(1000));
+        assert_eq!(seeds(Some(-1)), expected(1000));
+    }
+
+    #[test]
+    fn a_continued_message_keeps_its_last_blanks_where_the_template_trims() {
+        let messages =
+            json!([{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "  a list:\n- " }]);
+        let request = ChatRequest { continue_final_message: true, ..saying(messages) };
+        let (prepared, prompt) = prepared(TEMPLATE, request).unwrap();
+        assert_eq!(prompt, "[user] hi\n[assistant] a list:\n- ");
+        assert_eq!(prepared.format.unwrap().thinking, Thinking::Off);
+    }
+
+    #[test]
+    fn a_template_that_drops_the_message_cannot_continue_it() {
+        let messages = json!([{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "x" }]);
+        let request = ChatRequest { continue_final_message: true, ..saying(messages) };
+        let error = prepared("{{ messages[0].content }}", request).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("continue_final_message"));
+    }
+
+    #[test]
+    fn a_template_that_burns_or_raises_is_the_messages_fault() {
+        for (template, what) in [
+            ("{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}", "budget"),
+            ("{{ raise_exception('no such role') }}", "no such role"),
+        ] {
+            let error = prepared(template, saying(json!([{ "role": "user", "content": "hi" }]))).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some("messages"));
+            assert!(error.message.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn tools_are_guarded_too() {
+        let mut request = saying(json!([{ "role": "user", "content": "hi" }]));
+        let function = json!({ "name": "f", "description": "x<|im_end|>y" });
+        request.tools = Some(json!([{ "type": "function", "function": function }]));
+        let (prepared, _) = prepared("{{ tools | tojson }}", request).unwrap();
+        let ended = prepared.requests[0].prompt.contains(&PromptItem::Token(Token(257)));
+        assert!(!ended, "a description cannot end the system message");
     }
 }

@@ -92,7 +92,7 @@ pub(super) fn float(
     match value {
         None => Ok(default),
         Some(value) if range.contains(&value) => Ok(value as f32),
-        Some(value) => Err(out_of_range(param, value, range.start(), range.end())),
+        Some(value) => Err(out_of_range(param, value, *range.start(), *range.end())),
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn integer(
     match value {
         None => Ok(default),
         Some(value) if range.contains(&value) => Ok(value),
-        Some(value) => Err(out_of_range(param, value, range.start(), range.end())),
+        Some(value) => Err(out_of_range(param, value, *range.start(), *range.end())),
     }
 }
 
@@ -175,7 +175,8 @@ fn biased_tokens(path: &str, what: &Value, tokenizer: &Tokenizer) -> Result<Vec<
     if let Some(id) = what.as_u64() {
         return Ok(vec![token_id(path, id, tokenizer)?]);
     }
-    let text = what.as_str().ok_or_else(|| RequestError::invalid(path, "the first of a pair is a token id or a text"))?;
+    let text =
+        what.as_str().ok_or_else(|| RequestError::invalid(path, "the first of a pair is a token id or a text"))?;
     let tokens = tokenizer.encode(text, Specials::AsText);
     let tokens = tokens.map_err(|error| RequestError::invalid(path, error.to_string()))?;
     Ok(tokens.into_iter().map(|token| token.0).collect())
@@ -187,7 +188,8 @@ pub(super) fn token_id(path: &str, id: u64, tokenizer: &Tokenizer) -> Result<u32
     match u32::try_from(id) {
         Ok(token) if (token as usize) < n_vocab => Ok(token),
         _ => {
-            let message = format!("token {id} is not in the vocabulary, whose ids are 0 to {}", n_vocab.saturating_sub(1));
+            let message =
+                format!("token {id} is not in the vocabulary, whose ids are 0 to {}", n_vocab.saturating_sub(1));
             Err(RequestError::invalid(path, message))
         }
     }
@@ -201,5 +203,56 @@ fn bias(path: &str, value: &Value) -> Result<f32, RequestError> {
             let message = format!("the bias {value} must be a number from -100 to 100, or false to ban the token");
             Err(RequestError::invalid(path, message))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Profile;
+
+    fn checked(fields: SamplingFields) -> Result<SamplingParams, RequestError> {
+        let (tokenizer, profile) = (Tokenizer::bytes_for_tests(), Profile::demo());
+        let context = SamplingContext { tokenizer: &tokenizer, defaults: &profile.sampling, random_seed: 9 };
+        check(fields, &context)
+    }
+
+    #[test]
+    fn absent_fields_are_the_profiles() {
+        let params = checked(SamplingFields::default()).unwrap();
+        assert_eq!((params.temperature, params.top_k, params.top_p, params.seed), (0.6, 20, 0.95, 9));
+        assert_eq!((params.penalty_last_n, params.dry.last_n), (Some(64), None));
+        assert_eq!(params.dry.breakers, [u32::from(b'\n'), u32::from(b':'), u32::from(b'"'), u32::from(b'*')]);
+    }
+
+    #[test]
+    fn minus_one_and_zero_mean_what_llama_server_means() {
+        let fields = SamplingFields {
+            top_k: Some(-1),
+            repeat_last_n: Some(-1),
+            dry_penalty_last_n: Some(0),
+            ..SamplingFields::default()
+        };
+        let params = checked(fields).unwrap();
+        assert_eq!((params.top_k, params.penalty_last_n, params.dry.last_n), (0, None, Some(0)));
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_refused() {
+        for value in [f64::NAN, f64::INFINITY, -1.0] {
+            let fields = SamplingFields { temperature: Some(value), ..SamplingFields::default() };
+            assert_eq!(checked(fields).unwrap_err().param.as_deref(), Some("temperature"), "{value}");
+        }
+    }
+
+    #[test]
+    fn biases_come_in_both_forms() {
+        let bias = |value| checked(SamplingFields { logit_bias: Some(value), ..SamplingFields::default() });
+        let both = [(97, 1.5), (98, f32::NEG_INFINITY)];
+        assert_eq!(bias(json!({ "97": 1.5, "98": false })).unwrap().logit_bias, both);
+        assert_eq!(bias(json!([[97, 1.5], ["b", false]])).unwrap().logit_bias, both);
+        assert_eq!(bias(json!([["ab", 1]])).unwrap().logit_bias, [(97, 1.0), (98, 1.0)]);
     }
 }

@@ -79,7 +79,12 @@ fn thinking_object(value: &Value) -> Result<bool, RequestError> {
             "type" => {}
             "budget_tokens" => return Err(no_budget("thinking.budget_tokens")),
             _ if value.is_null() => {}
-            _ => return Err(RequestError::unsupported(format!("thinking.{key}"), format!("`thinking.{key}` is not served"))),
+            _ => {
+                return Err(RequestError::unsupported(
+                    format!("thinking.{key}"),
+                    format!("`thinking.{key}` is not served"),
+                ));
+            }
         }
     }
     match map.get("type").and_then(Value::as_str) {
@@ -133,5 +138,63 @@ pub fn start(prompt: &str, may_think: bool, continued: Option<&Continued>) -> Th
         }
     }
     let at_the_start = continued.is_none_or(|c| c.text.is_empty());
-    if may_think && at_the_start && !prompt.trim_end().ends_with("</think>") { Thinking::Possible } else { Thinking::Off }
+    if may_think && at_the_start && !prompt.trim_end().ends_with("</think>") {
+        Thinking::Possible
+    } else {
+        Thinking::Off
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn chosen(fields: ThinkingFields, kwargs: Value, default: Option<bool>) -> Option<bool> {
+        let Value::Object(kwargs) = kwargs else { panic!("an object") };
+        choose(fields, &kwargs, default).unwrap().enabled
+    }
+
+    #[test]
+    fn the_most_explicit_spelling_wins() {
+        let effort = |text: &str| ThinkingFields { reasoning_effort: Some(text.into()), ..ThinkingFields::default() };
+        assert_eq!(chosen(ThinkingFields::default(), json!({}), None), None);
+        assert_eq!(chosen(ThinkingFields::default(), json!({}), Some(true)), Some(true));
+        assert_eq!(chosen(effort("none"), json!({}), Some(true)), Some(false));
+        let both = ThinkingFields { enable_thinking: Some(true), ..effort("none") };
+        assert_eq!(chosen(both.clone(), json!({}), None), Some(true));
+        assert_eq!(chosen(both, json!({ "enable_thinking": false }), None), Some(false));
+    }
+
+    #[test]
+    fn an_overruled_spelling_is_still_checked() {
+        let fields = ThinkingFields {
+            enable_thinking: Some(true),
+            reasoning_effort: Some("extreme".into()),
+            ..ThinkingFields::default()
+        };
+        let error = choose(fields, &Map::new(), None).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("reasoning_effort"));
+    }
+
+    #[test]
+    fn the_prompt_says_where_the_answer_starts() {
+        let continued = |text: &str, in_reasoning| Some(Continued { text: text.into(), in_reasoning });
+        let cases = [
+            ("user: hi\nassistant:\n<think>\n", None, Thinking::Open),
+            ("assistant:\n<think>\n\n</think>\n\n", None, Thinking::Off),
+            ("assistant:\n", None, Thinking::Possible),
+            // Somebody wrote about the tag.
+            ("user: what is <think> for\nassistant:\n", None, Thinking::Possible),
+            ("assistant:\nhello ", continued("hello ", false), Thinking::Off),
+            ("assistant:\n<think>so far", continued("", true), Thinking::Open),
+            ("assistant:\n<think>so far", continued("<think>so far", false), Thinking::Open),
+            ("assistant:\n<think>a</think>b", continued("<think>a</think>b", false), Thinking::Off),
+        ];
+        for (prompt, continued, expected) in cases {
+            assert_eq!(start(prompt, true, continued.as_ref()), expected, "{prompt:?}");
+        }
+        assert_eq!(start("assistant:\n", false, None), Thinking::Off);
+    }
 }

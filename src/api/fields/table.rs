@@ -67,7 +67,7 @@ pub const FIELDS: &[Field] = &[
     refused("reasoning_budget_message", Both, r#"[""]"#, r#""stop""#, BUDGET),
     refused("reasoning_control", Both, "[false]", "true", BUDGET),
     // Tools.
-    consumed("tools", Chat, "none", [r#"[{"type":"function","function":{"name":"f"}}]"#, r#"[{"type":"function"}]"#], "Functions that the model may call. Other types are refused."),
+    consumed("tools", Chat, "none", [r#"[{"type":"function","function":{"name":"f"}}]"#, r#"[{"type":"function"}]"#], "Functions that the model may call. Other types and `strict: true` are refused."),
     consumed("tool_choice", Chat, "`auto`", [r#""none""#, r#""maybe""#], "`auto`; or `none`: calls are not read from the output. `required` and named functions are refused: calls cannot be forced by this build."),
     consumed("parallel_tool_calls", Chat, "true", ["false", r#""no""#], "`false`: only the first call is reported."),
     refused("functions", Chat, "[[]]", r#"[{"name":"f"}]"#, "It is the old form; send `tools`."),

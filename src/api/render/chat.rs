@@ -2,16 +2,14 @@
 
 use std::collections::VecDeque;
 
-use serde_json::Value;
-
 use super::{Head, Held, Render, finite, text};
 use crate::api::choice::{End, Piece};
-use crate::api::collect::{Call, Collected};
+use crate::api::collect::Answer;
 use crate::api::wire::{
     ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, Delta, Envelope, Message, MessageCall,
     MessageFunction, PromptProgress, TimingsBody, TokenEntry, TopEntry, UsageBody,
 };
-use crate::chat::OutputDelta;
+use crate::chat::{Collected, CollectedCall, OutputDelta};
 use crate::engine::Logprob;
 
 const CHUNK: &str = "chat.completion.chunk";
@@ -78,12 +76,12 @@ impl Render for ChatRender {
         text(&chunk)
     }
 
-    fn whole(&self, choices: Vec<Collected>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error> {
-        let choices = choices.into_iter().enumerate().map(|(index, choice)| whole_choice(index, choice)).collect();
+    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> String {
+        let choices = choices.into_iter().enumerate().map(|(index, answer)| whole_choice(index, answer)).collect();
         let mut answer = self.head.envelope("chat.completion", choices);
         answer.usage = Some(usage);
         answer.timings = Some(timings);
-        serde_json::to_value(answer)
+        text(&answer)
     }
 }
 
@@ -106,11 +104,11 @@ fn wire(delta: OutputDelta) -> Delta {
     }
 }
 
-fn whole_choice(index: usize, choice: Collected) -> ChatChoice {
-    let Collected { content, reasoning, calls, logprobs: tokens, end } = choice;
+fn whole_choice(index: usize, answer: Answer) -> ChatChoice {
+    let Answer { said: Collected { content, reasoning, calls }, logprobs: tokens, end } = answer;
     let content = (!content.is_empty() || calls.is_empty()).then_some(content);
     let reasoning = (!reasoning.is_empty()).then_some(reasoning);
-    let call = |Call { id, name, arguments }| MessageCall {
+    let call = |CollectedCall { id, name, arguments }| MessageCall {
         id,
         kind: "function",
         function: MessageFunction { name, arguments },

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use serde_json::{Map, Value, json};
+use indexmap::IndexMap;
 
 use super::{Head, Held, Render, finite, text};
 use crate::api::choice::{End, Piece};
-use crate::api::collect::Collected;
+use crate::api::collect::Answer;
 use crate::api::wire::{CompletionChoice, CompletionLogprobs, Envelope, PromptProgress, TimingsBody, UsageBody};
 use crate::chat::OutputDelta;
 use crate::engine::Logprob;
@@ -88,14 +88,14 @@ impl Render for CompletionRender {
         text(&chunk)
     }
 
-    fn whole(&self, choices: Vec<Collected>, usage: UsageBody, timings: TimingsBody) -> Result<Value, serde_json::Error> {
-        let choice = |(index, choice): (usize, Collected)| {
-            let Collected { content, reasoning: _, calls: _, logprobs: tokens, end } = choice;
-            let mut said = self.echoed(index).cloned().unwrap_or_default();
-            said.push_str(&content);
+    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> String {
+        let choice = |(index, answer): (usize, Answer)| {
+            let Answer { said, logprobs: tokens, end } = answer;
+            let mut shown = self.echoed(index).cloned().unwrap_or_default();
+            shown.push_str(&said.content);
             CompletionChoice {
                 index,
-                text: said,
+                text: shown,
                 logprobs: (!tokens.is_empty()).then(|| logprobs(tokens, &mut 0)),
                 finish_reason: Some(end.map_or("stop", |end| end.finish_reason)),
             }
@@ -103,7 +103,7 @@ impl Render for CompletionRender {
         let mut answer = self.head.envelope(OBJECT, choices.into_iter().enumerate().map(choice).collect());
         answer.usage = Some(usage);
         answer.timings = Some(timings);
-        serde_json::to_value(answer)
+        text(&answer)
     }
 }
 
@@ -111,10 +111,10 @@ impl Render for CompletionRender {
 fn logprobs(tokens: Vec<Logprob>, offset: &mut usize) -> CompletionLogprobs {
     let mut out = CompletionLogprobs::default();
     for Logprob { token: _, text, bytes: _, logprob, top } in tokens {
-        let mut alternatives = Map::new();
+        let mut alternatives = IndexMap::new();
         for (_, text, _, logprob) in top {
             // Two tokens may have one text; the more probable one is named.
-            alternatives.entry(text).or_insert(json!(finite(logprob)));
+            alternatives.entry(text).or_insert(finite(logprob));
         }
         out.text_offset.push(*offset);
         *offset += text.chars().count();

@@ -1,7 +1,7 @@
 //! The JSON of requests and responses as serde types. No logic: what a field means is decided in `lower` and below.
 
-mod completion;
 mod chat;
+mod completion;
 mod generation;
 mod number;
 mod ops;

@@ -24,7 +24,9 @@ impl Visitor<'_> for IntVisitor {
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Int, E> {
-        i64::try_from(value).map(Int).map_err(|_| E::invalid_value(Unexpected::Unsigned(value), &"an integer below 2^63"))
+        i64::try_from(value)
+            .map(Int)
+            .map_err(|_| E::invalid_value(Unexpected::Unsigned(value), &"an integer below 2^63"))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Int, E> {

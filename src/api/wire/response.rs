@@ -177,7 +177,7 @@ pub struct CompletionLogprobs {
     pub tokens: Vec<String>,
     pub token_logprobs: Vec<f32>,
     /// Text of an alternative -> its log-probability, best first.
-    pub top_logprobs: Vec<serde_json::Map<String, serde_json::Value>>,
+    pub top_logprobs: Vec<indexmap::IndexMap<String, f32>>,
     /// Where the token starts in the text of the choice, in characters.
     pub text_offset: Vec<usize>,
 }

@@ -226,3 +226,99 @@ fn wrong_type(path: &str, wanted: &str, found: &Value) -> RequestError {
     };
     RequestError::invalid(path, format!("`{path}` must be {wanted}, not {found}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::RequestErrorKind::{Invalid, TooLarge, Unsupported};
+
+    const LIMITS: ToolLimits = ToolLimits { max_tools: 3, max_bytes: 4096 };
+
+    fn settings(body: Value) -> Result<ToolSettings, RequestError> {
+        let Value::Object(body) = body else { panic!("not an object: {body}") };
+        ToolSettings::from_fields(ToolFields::of(&body), LIMITS)
+    }
+
+    fn function(function: Value) -> Value {
+        json!({"tools": [{"type": "function", "function": function}]})
+    }
+
+    #[track_caller]
+    fn refused(body: Value, kind: crate::chat::RequestErrorKind, param: &str, message: &str) {
+        let error = settings(body).unwrap_err();
+        assert_eq!((error.kind, error.param.as_deref()), (kind, Some(param)), "{error}");
+        assert!(error.message.contains(message), "{error}");
+    }
+
+    #[test]
+    fn a_tool_keeps_what_the_client_sent() {
+        let raw = json!({"type": "function", "cache": 1, "function": {
+            "name": "mcp:a.b-c_9", "description": "d", "strict": false, "parameters": {"type": "object", "properties": {}}}});
+        let got = settings(json!({"tools": [raw], "tool_choice": "auto", "parallel_tool_calls": false})).unwrap();
+        let parameters = raw["function"]["parameters"].clone();
+        let tool = Tool { name: "mcp:a.b-c_9".into(), description: Some("d".into()), parameters, raw };
+        assert_eq!(got, ToolSettings { tools: vec![tool], choice: ToolChoice::Auto, parallel: false });
+    }
+
+    #[test]
+    fn absent_and_null_fields_have_defaults() {
+        let none = ToolSettings { tools: Vec::new(), choice: ToolChoice::Auto, parallel: true };
+        assert_eq!(settings(json!({})).unwrap(), none);
+        let null = json!({"tools": null, "tool_choice": null, "parallel_tool_calls": null, "functions": null});
+        assert_eq!(settings(null).unwrap(), none);
+        let tool = settings(function(json!({"name": "f", "parameters": null, "description": null}))).unwrap();
+        assert_eq!((&tool.tools[0].parameters, &tool.tools[0].description), (&json!({}), &None));
+    }
+
+    #[test]
+    fn choice_none_leaves_no_tool_to_call() {
+        let mut body = function(json!({"name": "f"}));
+        assert_eq!(settings(body.clone()).unwrap().callable().len(), 1);
+        body["tool_choice"] = "none".into();
+        let got = settings(body).unwrap();
+        assert_eq!((got.tools.len(), got.callable().len()), (1, 0));
+    }
+
+    #[test]
+    fn faults_name_their_path() {
+        let good = json!({"type": "function", "function": {"name": "f"}});
+        refused(json!({"tools": {}}), Invalid, "tools", "an array");
+        refused(json!({"tools": [good, 1]}), Invalid, "tools[1]", "not 1");
+        refused(json!({"tools": [{"function": {"name": "f"}}]}), Invalid, "tools[0].type", "function");
+        refused(json!({"tools": [{"type": "web_search"}]}), Unsupported, "tools[0].type", "`web_search`");
+        refused(json!({"tools": [{"type": "function"}]}), Invalid, "tools[0].function", "an object");
+        refused(json!({"tools": [good, good]}), Invalid, "tools[1].function.name", "`f`");
+        refused(function(json!({})), Invalid, "tools[0].function.name", "nothing");
+        for name in ["", "a b", "é", "a>", &"x".repeat(65)] {
+            refused(function(json!({"name": name})), Invalid, "tools[0].function.name", "1 to 64");
+        }
+        let at = |field: &str, value: Value| function(json!({"name": "f", field: value}));
+        refused(at("description", json!(1)), Invalid, "tools[0].function.description", "a string");
+        refused(at("parameters", json!([])), Invalid, "tools[0].function.parameters", "a JSON schema");
+        refused(at("parameters", json!({"type": "string"})), Invalid, "tools[0].function.parameters.type", "object");
+        refused(at("strict", json!(true)), Unsupported, "tools[0].function.strict", "send false");
+        refused(at("strict", json!("yes")), Invalid, "tools[0].function.strict", "a boolean");
+    }
+
+    #[test]
+    fn limits_hold() {
+        let tool = |name: String| json!({"type": "function", "function": {"name": name}});
+        let tools: Vec<_> = (0..4).map(|i| tool(format!("f{i}"))).collect();
+        assert_eq!(settings(json!({"tools": tools[..3]})).unwrap().tools.len(), 3);
+        refused(json!({"tools": tools}), TooLarge, "tools", "at most 3");
+        refused(function(json!({"name": "f", "description": "x".repeat(5000)})), TooLarge, "tools", "at most 4096");
+    }
+
+    #[test]
+    fn forced_calls_and_old_fields_are_refused_by_name() {
+        refused(json!({"tool_choice": "required"}), Unsupported, "tool_choice", "required");
+        let named = json!({"tool_choice": {"type": "function", "function": {"name": "f"}}});
+        refused(named, Unsupported, "tool_choice", "`function`");
+        refused(json!({"tool_choice": "any"}), Invalid, "tool_choice", "\"any\"");
+        refused(json!({"tool_choice": {}}), Invalid, "tool_choice.type", "auto");
+        refused(json!({"tool_choice": 1}), Invalid, "tool_choice", "not 1");
+        refused(json!({"parallel_tool_calls": "no"}), Invalid, "parallel_tool_calls", "a boolean");
+        refused(json!({"functions": []}), Unsupported, "functions", "`tools");
+        refused(json!({"function_call": "auto"}), Unsupported, "function_call", "tool_choice");
+    }
+}

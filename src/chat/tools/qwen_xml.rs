@@ -182,7 +182,7 @@ pub enum ValueEnd {
 }
 
 /// Judges a `<` inside a value. A value ends at a `</parameter>` that is followed, blanks aside, by `<parameter=`, `</function>`,
-/// `</tool_call>` or the end of the text; any other stays in the value. Where the closing tag was forgotten, the value also
+/// `</tool_call>`, `<tool_call>` or the end of the text; any other stays in the value. Where the closing tag was forgotten, the value also
 /// ends at a `</function>` on a new line, if that and `</tool_call>` end the text or a next `<tool_call>` follows. What the
 /// text ends in and may be the beginning of such an end is taken for one.
 pub fn value_end(text: &str, new_line: bool, end: bool) -> ValueEnd {
@@ -190,7 +190,7 @@ pub fn value_end(text: &str, new_line: bool, end: bool) -> ValueEnd {
     match seen(text, PARAMETER_END) {
         Seen::Part => return if end { ValueEnd::Here(text.len()) } else { ValueEnd::More },
         Seen::Whole(len) => {
-            return match followed_by(&text[len..], &[PARAMETER, FUNCTION_END, CALL_END]) {
+            return match followed_by(&text[len..], &[PARAMETER, FUNCTION_END, CALL_END, CALL]) {
                 Seen::Whole(_) => ValueEnd::Here(len),
                 Seen::Part if end => ValueEnd::Here(len),
                 Seen::Part => ValueEnd::More,

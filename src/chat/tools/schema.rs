@@ -114,3 +114,54 @@ fn named(kinds: &Value) -> Kinds {
         name => one(name),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kinds(schema: Value) -> Kinds {
+        let parameters = json!({"properties": {"key": schema}, "$defs": {
+            "text": {"type": "string"}, "loop": {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#/$defs/loop"}]}}});
+        let tool = Tool { name: "f".into(), description: None, parameters, raw: Value::Null };
+        Kinds::of_parameter(&tool, "key")
+    }
+
+    #[test]
+    fn the_first_keyword_that_tells_decides() {
+        let text_or_null = Kinds::STRING.with(Kinds::NULL);
+        for (schema, expected) in [
+            (json!({"type": "integer", "enum": ["a"]}), Kinds::INTEGER),
+            (json!({"type": ["string", "null"]}), text_or_null),
+            (json!({"type": "string", "nullable": true}), text_or_null),
+            (json!({"anyOf": [{"type": "string"}, {"const": null}]}), text_or_null),
+            (json!({"oneOf": [{"enum": ["a"]}, {"type": "null"}]}), text_or_null),
+            (json!({"allOf": [{"title": "t"}, {"$ref": "#/$defs/text"}]}), Kinds::STRING),
+            (json!({"enum": [1, 2.5]}), Kinds::NUMBER),
+            (json!({"properties": {}}), Kinds::OBJECT),
+            (json!({"items": {}}), Kinds::ARRAY),
+            (json!({"anyOf": [{"type": "string"}, {}]}), Kinds::ANY),
+            (json!({"$ref": "#/$defs/missing"}), Kinds::ANY),
+            (json!({"$ref": "elsewhere.json"}), Kinds::ANY),
+            (json!({"type": "text"}), Kinds::ANY),
+            (json!(true), Kinds::ANY),
+        ] {
+            assert_eq!(kinds(schema.clone()), expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn a_schema_that_refers_to_itself_ends() {
+        assert_eq!(kinds(json!({"$ref": "#/$defs/loop"})), Kinds::ANY);
+    }
+
+    #[test]
+    fn undeclared_parameters_follow_additional_properties() {
+        let tool = |parameters| Tool { name: "f".into(), description: None, parameters, raw: Value::Null };
+        let typed = tool(json!({"additionalProperties": {"type": "boolean"}}));
+        assert_eq!(Kinds::of_parameter(&typed, "x"), Kinds::BOOLEAN);
+        assert_eq!(Kinds::of_parameter(&tool(json!({"additionalProperties": false})), "x"), Kinds::ANY);
+        assert_eq!(Kinds::of_parameter(&tool(json!({})), "x"), Kinds::ANY);
+    }
+}
