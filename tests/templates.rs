@@ -4,6 +4,8 @@
 //! `PLATEAU_TEMPLATES` names a folder with the latter (`*.jinja` and `tokenizer_config.json`, searched through); they need
 //! `python3` with jinja2. Without it that test says that it was skipped.
 
+#![expect(clippy::unwrap_used, reason = "a failure here is the test's failure")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;

@@ -1,6 +1,8 @@
 //! The architecture's rules, kept by a test: which layer may name which, where unsafe, axum and llama.cpp may appear, module
 //! docs, sizes. docs/ARCHITECTURE.md explains them.
 
+#![expect(clippy::unwrap_used, reason = "a failure here is the test's failure")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -16,7 +16,7 @@ use super::profile::{EngineConfig, FlashAttention};
 /// llama.cpp rounds the KV cache up to whole blocks of so many tokens.
 const KV_PAD_TOKENS: u64 = 256;
 
-/// Driver, kernels and cuBLAS of one CUDA process, measured as what is left of 21,525 MiB (docs/vram.md).
+/// Driver, kernels and cuBLAS of one CUDA process, fitted to a measured total (docs/vram.md).
 const DEVICE_CONTEXT: Bytes = Bytes(350 << 20);
 
 /// Left free on the card: the desktop, fragmentation, and what other programs take while the server runs.
@@ -241,7 +241,7 @@ impl<'a> Draft<'a> {
         let model = self.model;
         let rows = u64::from(self.engine.ubatch_tokens.min(self.engine.batch_tokens));
         let flash = self.engine.flash_attention != FlashAttention::Off;
-        let width = 6 * u64::from(model.n_embd) + 3 * u64::from(model.n_ff);
+        let width = 8 * u64::from(model.n_embd) + 5 * u64::from(model.n_ff);
         let outputs = u64::from(self.engine.parallel);
         self.estimate("activations", place, rows * width * 4, format!("{rows} rows x {width} x 4 B"));
         self.estimate("logits", place, outputs * u64::from(model.n_vocab) * 4, format!("{outputs} rows"));

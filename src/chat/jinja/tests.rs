@@ -1,3 +1,5 @@
+//! Renderings that differ between jinja2 and minijinja unless this module mends them.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Message shapes that clients send, one test for each reported fault.
+
 use proptest::prelude::*;
 use serde_json::json;
 

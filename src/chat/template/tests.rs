@@ -1,3 +1,5 @@
+//! Compiling, rendering and refusing: what a template may do and what a request may not.
+
 use serde_json::json;
 
 use super::*;
