@@ -1,5 +1,7 @@
 //! The binary as people meet it: output, errors and exit codes. Nothing here loads a model.
 
+#![expect(clippy::unwrap_used, reason = "a failure here is the test's failure")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -131,7 +133,8 @@ fn inspect_shows_metadata_and_tensors() {
 #[test]
 fn inspect_refuses_a_crafted_file_with_2_and_the_offset() {
     let huge = (1u64 << 60).to_le_bytes();
-    let crafted: [(&str, Box<dyn FnOnce(&mut Vec<u8>)>); 3] = [
+    type Change = Box<dyn FnOnce(&mut Vec<u8>)>;
+    let crafted: [(&str, Change); 3] = [
         ("magic", Box::new(|bytes| bytes[0] = b'X')),
         ("number of metadata keys", Box::new(move |bytes| bytes[16..24].copy_from_slice(&huge))),
         ("cut off", Box::new(|bytes| bytes.truncate(100))),

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -110,6 +111,12 @@ async fn run(server: Server) -> Result<(), Failure> {
     let (stop, mut stopped) = watch::channel(false);
     // An error means that the sender is gone: then there is nothing left to wait for.
     let until = async move { drop(stopped.wait_for(|stop| *stop).await) };
+    // Without it the kernel holds a small chunk back until the last one is acknowledged.
+    let listener = listener.tap_io(|socket| {
+        if let Err(error) = socket.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY");
+        }
+    });
     let serving = axum::serve(listener, router).with_graceful_shutdown(until).into_future();
     let mut connections = tokio::spawn(serving);
     let died = tokio::select! {

@@ -86,6 +86,10 @@ fn split_lines(level: ffi::ggml_log_level, text: &str) -> Vec<(ffi::ggml_log_lev
 fn emit(level: ffi::ggml_log_level, line: &str) {
     match level {
         ffi::GGML_LOG_LEVEL_ERROR => tracing::error!(target: "llama", "{line}"),
+        // One line for each tensor of the MTP block, which is left out on purpose; `llama::load` says so once.
+        ffi::GGML_LOG_LEVEL_WARN if line.contains("model has unused tensor") => {
+            tracing::debug!(target: "llama", "{line}")
+        }
         ffi::GGML_LOG_LEVEL_WARN => tracing::warn!(target: "llama", "{line}"),
         ffi::GGML_LOG_LEVEL_DEBUG => tracing::trace!(target: "llama", "{line}"),
         _ => tracing::debug!(target: "llama", "{line}"),

@@ -58,11 +58,12 @@ pub fn load(
     let memory = runner.memory_use();
     tracing::info!(
         target: "llama",
-        "loaded {} with llama.cpp {}: tokenizer {}, {}",
+        "loaded {} with llama.cpp {}: tokenizer {}, {}{}",
         facts.name,
         backend::version(),
         tokenizer.codec_name(),
-        describe(&memory)
+        describe(&memory),
+        left_out(&facts)
     );
     Ok(Loaded { runner, tokenizer, facts, vocab, plugins, devices: backend::devices(), memory })
 }
@@ -73,6 +74,14 @@ pub fn start_backends(model: &ModelConfig) -> Vec<Plugin> {
     backend::start();
     let folder: Option<PathBuf> = model.plugin_dir.clone().or_else(backend::default_plugin_folder);
     folder.map(|folder| backend::load_plugins(&folder)).unwrap_or_default()
+}
+
+/// The MTP block is in the file but not in memory: nothing drafts with it yet.
+fn left_out(facts: &ModelFacts) -> String {
+    match facts.tensor_bytes.mtp {
+        crate::units::Bytes(0) => String::new(),
+        bytes => format!("; MTP tensors not loaded ({bytes})"),
+    }
 }
 
 fn describe(memory: &[MemoryUse]) -> String {
