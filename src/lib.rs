@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! main -> cli                 cli, app -> everything
-//! api  -> chat, engine(handle, request), config, telemetry
+//! api  -> chat, engine(handle, request), text, config, telemetry
 //! chat -> text, sampling(params), engine(request), config
 //! engine -> text, sampling, config, telemetry
 //! llama -> engine(runner), text(codec), sampling, config      implements the seam ModelRunner
