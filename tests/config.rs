@@ -1,5 +1,7 @@
 //! Profiles through their layers: what wins, what is refused and how the refusal names the place.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use plateau::config::resolve::FlagValue;
 use plateau::config::{CacheType, ConfigError, Layers, Origin, Profile, Resolved, SETTINGS, Setting, builtin, resolve};
 

@@ -1,5 +1,7 @@
 //! Generated pages equal what the program would write now. `UPDATE=1 cargo test --test docs` rewrites them.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 
 /// Compares a page under docs/ with its generated text, or rewrites it.
