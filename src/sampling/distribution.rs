@@ -21,10 +21,12 @@ impl Distribution<'_> {
     pub fn probability(&self, token: u32) -> f64 {
         match &self.0 {
             Shape::Certain(only) => f64::from(u8::from(*only == token)),
-            Shape::List { list, weights, total } => match list.binary_search_by_key(&token, |candidate| candidate.token) {
-                Ok(at) => f64::from(weights[at]) / total,
-                Err(_) => 0.0,
-            },
+            Shape::List { list, weights, total } => {
+                match list.binary_search_by_key(&token, |candidate| candidate.token) {
+                    Ok(at) => f64::from(weights[at]) / total,
+                    Err(_) => 0.0,
+                }
+            }
             Shape::Whole { row, peaks, scale, total, .. } => {
                 f64::from(weight(row.value(token), peaks.top, *scale)) / total
             }

@@ -91,7 +91,8 @@ pub fn by_logit(logits: &[f32]) -> Vec<u32> {
 pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|&x| (f64::from(x) - f64::from(top)).exp()).sum();
-    let of = |x: f32| if x == f32::NEG_INFINITY { f64::NEG_INFINITY } else { f64::from(x) - f64::from(top) - total.ln() };
+    let of =
+        |x: f32| if x == f32::NEG_INFINITY { f64::NEG_INFINITY } else { f64::from(x) - f64::from(top) - total.ln() };
     logits.iter().map(|&x| of(x)).collect()
 }
 
