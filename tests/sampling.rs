@@ -1,5 +1,7 @@
 //! The sampling chain against a naive reference in f64: whole-vocabulary sorts, counts by search, the rules as they read.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod sampling_reference;
 
 use plateau::sampling::{Distribution, Dry, Mask, SampleError, Sampler, SamplingParams, Xtc, logprobs};
@@ -386,7 +388,7 @@ fn picks_are_distributed_as_the_probabilities_say() {
         row
     };
     let narrow = SamplingParams { top_k: 8, ..plain() };
-    for (params, logits) in [(plain(), row(3000)), (narrow, row(3000)), (plain(), row(8))] {
+    for (params, logits) in [(plain(), row(320)), (narrow, row(320)), (plain(), row(8))] {
         let mut sampler = Sampler::new(SamplingParams { seed: 42, ..params });
         let mut seen = [0.0_f64; 8];
         for _ in 0..20_000 {

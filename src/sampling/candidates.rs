@@ -5,13 +5,14 @@
 //! have to be looked through. What lies below is never copied. The list keeps the order of the ids, so the same set is the
 //! same list whichever way it was found.
 
-use super::row::{Peaks, Row, weight};
+use super::row::{BLOCK, Peaks, Row, weight};
 
-/// Which block maximum the nucleus search takes as its floor, one try after another: a peaked row ends at the first.
-const REACHES: [usize; 2] = [96, 768];
+/// Which block maximum the nucleus search takes as its floor, one try after another, in percent of the blocks from the
+/// largest on. A peaked row ends at the first; a flat one goes on to everything.
+const REACHES: [usize; 3] = [5, 40, 100];
 
 /// A token that can still be chosen, with its logit after bias and penalties. Never -inf or NaN.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Candidate {
     pub(super) token: u32,
     pub(super) logit: f32,
@@ -89,7 +90,8 @@ impl Shortlist {
     /// The fewest largest whose mass reaches `top_p` of the row's, `total` being the sum of all weights.
     pub(super) fn take_nucleus(&mut self, row: Row<'_>, peaks: Peaks<'_>, top_p: f32, total: f64) {
         let target = f64::from(top_p) * total;
-        for reach in REACHES.into_iter().chain([peaks.maxima.len(), usize::MAX]) {
+        let blocks = peaks.maxima.len();
+        for reach in REACHES.into_iter().map(|percent| (blocks * percent).div_ceil(100)).chain([usize::MAX]) {
             let floor = self.floor(peaks.maxima, reach);
             self.gather(row, peaks.maxima, floor);
             if self.weigh(1.0) >= target {
@@ -116,14 +118,17 @@ impl Shortlist {
     fn gather(&mut self, row: Row<'_>, maxima: &[f32], floor: f32) {
         let list = &mut self.list;
         list.clear();
+        let mut found = [Candidate::default(); BLOCK];
         row.for_each(
             |block| maxima[block] >= floor,
             |index, block| {
-                for (token, &logit) in (index * block.len()..).zip(block) {
-                    if logit >= floor {
-                        list.push(Candidate { token: token as u32, logit });
-                    }
+                // Written always and kept by moving on: no branch to mispredict.
+                let mut count = 0;
+                for (token, &logit) in (index * BLOCK..).zip(block) {
+                    found[count] = Candidate { token: token as u32, logit };
+                    count += usize::from(logit >= floor);
                 }
+                list.extend_from_slice(&found[..count]);
             },
         );
     }

@@ -40,7 +40,7 @@ pub enum SampleError {
 /// `Clone` gives the state per draft position that verification needs.
 ///
 /// The same seed, parameters and logits give the same tokens on every machine. A token takes one number from the stream,
-/// two where XTC is on.
+/// two where XTC is on and the temperature is not 0.
 #[derive(Clone)]
 pub struct Sampler {
     params: SamplingParams,
@@ -109,7 +109,7 @@ fn distribution<'a>(
     if peaks.top == f32::NEG_INFINITY {
         return Err(SampleError::NothingLeft);
     }
-    if params.temperature == 0.0 {
+    if params.temperature <= 0.0 {
         return Ok(Distribution(Shape::Certain(first_of_the_largest(row, peaks))));
     }
     // A temperature next to 0 must not turn the best token's 0 * scale into NaN.

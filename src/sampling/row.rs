@@ -6,8 +6,7 @@ use super::exp::exp;
 
 /// Tokens in a block: a whole number of mask words, small enough to look through, large enough to keep block lists short.
 pub(super) const BLOCK: usize = 128;
-/// Independent accumulators of a loop; the compiler maps them to vector registers.
-const LANES: usize = 32;
+const SIGN: u32 = 1 << 31;
 const WORD_BITS: usize = 32;
 
 pub(super) type Block = [f32; BLOCK];
@@ -40,18 +39,21 @@ impl<'a> Row<'a> {
     /// The first pass. NaN anywhere in the raw row is an error, also under the mask: such a row came from a broken step.
     pub(super) fn peaks<'b>(&self, maxima: &'b mut Vec<f32>) -> Result<Peaks<'b>, SampleError> {
         maxima.clear();
-        let mut nan = false;
+        let mut magnitude = 0;
         self.for_each(
             |_| true,
             |index, block| {
-                nan |= has_nan(&self.logits[index * BLOCK..self.logits.len().min((index + 1) * BLOCK)]);
+                let raw = &self.logits[index * BLOCK..self.logits.len().min((index + 1) * BLOCK)];
+                magnitude = magnitude.max(largest_magnitude(raw));
                 maxima.push(block_max(block));
             },
         );
-        if nan && let Some(token) = self.logits.iter().position(|x| x.is_nan()) {
+        if magnitude > f32::INFINITY.to_bits()
+            && let Some(token) = self.logits.iter().position(|x| x.is_nan())
+        {
             return Err(SampleError::NotANumber { token: token as u32 });
         }
-        let top = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let top = maxima.iter().fold(f32::NEG_INFINITY, |top, &x| if x > top { x } else { top });
         Ok(Peaks { maxima, top })
     }
 
@@ -134,45 +136,41 @@ pub(super) fn weight(x: f32, top: f32, scale: f32) -> f32 {
     exp((x - top) * scale)
 }
 
+/// The largest magnitude as bits: over `f32::INFINITY`'s only where there is a NaN of either sign.
 #[inline(always)]
-fn has_nan(values: &[f32]) -> bool {
-    // No early end: a plain fold over all values is what becomes vector code.
-    values.iter().fold(0_u32, |found, x| found | u32::from(x.is_nan())) != 0
+fn largest_magnitude(values: &[f32]) -> u32 {
+    values.iter().fold(0, |largest, x| largest.max(x.to_bits() & !SIGN))
 }
 
+/// By way of integers of the same order: a float maximum minds NaN, and the compiler keeps such loops scalar.
 #[inline(always)]
 fn block_max(block: &Block) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    for chunk in block.chunks_exact(LANES) {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = if x > *lane { x } else { *lane };
-        }
-    }
-    reduce(lanes, |a, b| if b > a { b } else { a })
+    let key = |bits: i32| bits ^ ((bits >> 31) & i32::MAX);
+    let largest = block.iter().fold(i32::MIN, |largest, x| largest.max(key(x.to_bits().cast_signed())));
+    f32::from_bits(key(largest).cast_unsigned())
 }
 
-#[inline(always)]
 fn block_sum(block: &Block, top: f32, scale: f32) -> f32 {
-    let mut lanes = [0.0_f32; LANES];
-    for chunk in block.chunks_exact(LANES) {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += weight(x, top, scale);
-        }
-    }
-    reduce(lanes, |a, b| a + b)
+    let mut quarter = [0.0; BLOCK / 4];
+    weigh_quarters(block, top, scale, &mut quarter);
+    // Parts onto each other: a fixed order, and short in place of one long chain.
+    let eight: [f32; 8] = std::array::from_fn(|i| (quarter[i] + quarter[i + 8]) + (quarter[i + 16] + quarter[i + 24]));
+    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }
 
-/// Folds halves onto each other: a fixed order, and log2 steps in place of a chain.
-#[inline(always)]
-fn reduce(mut lanes: [f32; LANES], fold: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] = fold(lanes[i], lanes[i + width]);
-        }
-        width /= 2;
+/// The weights of a block, its four quarters added up. A function of its own on purpose: with the rest of the sum in sight
+/// the compiler gives up on vectors.
+#[inline(never)]
+fn weigh_quarters(block: &Block, top: f32, scale: f32, sums: &mut [f32; BLOCK / 4]) {
+    let (low, high) = block.split_at(BLOCK / 2);
+    let (a, b) = low.split_at(BLOCK / 4);
+    let (c, d) = high.split_at(BLOCK / 4);
+    for (i, sum) in sums.iter_mut().enumerate() {
+        let one = weight(a[i], top, scale) + weight(b[i], top, scale);
+        let two = weight(c[i], top, scale) + weight(d[i], top, scale);
+        *sum = one + two;
     }
-    lanes[0]
 }
 
 #[cfg(test)]
