@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::api::{BuildInfo, ModelInfo};
-use crate::chat::ChatTemplate;
+use crate::chat::{ChatTemplate, template::default_template};
 use crate::config::{EngineConfig, ModelConfig, Profile};
 use crate::engine::{Engine, EngineSettings, EngineStartError, Handle, Joiner, Loaded};
 use crate::telemetry::Metrics;
@@ -15,10 +15,6 @@ use super::fit::Fit;
 use super::machine::HostMemory;
 use super::model::{Header, ModelFile};
 use super::{Failure, StartOptions, devices, free_memory};
-
-/// Stands in for a template that a model does not have: chats are refused with the way out, raw completions work.
-const NO_TEMPLATE: &str = "{{ raise_exception('the model has no chat template: set chat.template to a Jinja file, or send \
-    raw prompts to /v1/completions') }}";
 
 /// Called with 0..=1 while weights are loaded, on the engine thread.
 pub type Progress = Box<dyn FnMut(f32) + Send>;
@@ -81,8 +77,10 @@ fn template_source(profile: &Profile, header: &Header) -> Result<String, Failure
     let Some(path) = &profile.chat.template else {
         let own = header.model.chat_template.clone();
         return Ok(own.unwrap_or_else(|| {
-            tracing::warn!("the model has no chat template: chats are refused, raw completions are served");
-            NO_TEMPLATE.to_owned()
+            tracing::warn!(
+                "the model has no chat template: chats are rendered as ChatML; set chat.template to change that"
+            );
+            default_template().to_owned()
         }));
     };
     std::fs::read_to_string(path)

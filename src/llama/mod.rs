@@ -7,7 +7,6 @@
 pub mod backend;
 pub mod batch;
 pub mod context;
-pub mod embedded;
 pub mod error;
 mod ffi;
 mod log;

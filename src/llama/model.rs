@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::error::LoadError;
-use super::{backend, embedded, ffi, log};
+use super::{backend, ffi, log};
 use crate::config::ModelConfig;
-use crate::gguf::{Gguf, ModelFacts, VocabFacts};
+use crate::gguf::{Gguf, ModelFacts, VocabFacts, embedded};
 use crate::units::Token;
 
 /// Weights and vocabulary. Never changed after it was loaded.
