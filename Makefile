@@ -29,6 +29,7 @@ test: setup-test lint test-fast test-native test-clients ## everything: fmt, cli
 
 lint: setup ## rustfmt and clippy, warnings are errors
 	cargo fmt --check
+	$(ENV) && CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/fuzz" cargo check --locked --manifest-path fuzz/Cargo.toml
 	$(ENV) && cargo clippy --locked --no-default-features --all-targets -- -D warnings
 	$(ENV) && cargo clippy --locked --release --all-targets -- -D warnings
 
@@ -36,7 +37,7 @@ test-fast: setup ## what needs no native code: all layers but src/llama
 	$(ENV) && cargo test --locked --no-default-features
 
 test-native: build ## the demo model on the CPU
-	$(ENV) && cargo test --locked --release --test 'native_*'
+	$(ENV) && cargo test --locked --release --lib llama:: && cargo test --locked --release --test 'native_*'
 
 test-clients: setup-test build ## the official SDKs, the demo model's skills and two other models against a running server
 	$(ENV) && scripts/test-clients.sh
@@ -45,11 +46,11 @@ bench: setup-test build ## side by side with llama-server, and the sampling benc
 	$(ENV) && scripts/bench.sh $(ARGS)
 
 parity: setup-test build ## greedy answers against a llama-server built here, live
-	$(ENV) && scripts/parity.sh
+	$(ENV) && scripts/parity.sh $(ARGS)
 
 soak: setup-test build ## 2,000 prompts, host memory watched
 	$(ENV) && scripts/soak.sh $(ARGS)
 
 docs: setup ## rewrite the generated pages and build the API docs of the crate
-	$(ENV) && UPDATE=1 cargo test --locked --no-default-features --test docs
+	$(ENV) && UPDATE=1 cargo test --locked --no-default-features --test docs --test api_fields --test api_errors
 	$(ENV) && cargo doc --locked --no-default-features --no-deps

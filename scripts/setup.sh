@@ -39,7 +39,11 @@ find_libclang() {
     local candidate
     for candidate in "${LIBCLANG_PATH:-}" /usr/lib/llvm-*/lib /usr/lib/x86_64-linux-gnu /usr/lib/aarch64-linux-gnu /usr/lib64 \
         "$cache"/build-venv/lib/python3*/site-packages/clang/native; do
-        if [ -n "$candidate" ] && compgen -G "$candidate/libclang*.so*" >/dev/null; then printf '%s' "$candidate"; return 0; fi
+        # libclang-cpp.so is another library.
+        if [ -n "$candidate" ] && { compgen -G "$candidate/libclang.so*" || compgen -G "$candidate/libclang-[0-9]*.so*"; } >/dev/null; then
+            printf '%s' "$candidate"
+            return 0
+        fi
     done
     return 1
 }
@@ -81,11 +85,12 @@ write_env() {
     libclang=$(find_libclang) || fail "libclang was not found after installing it; set LIBCLANG_PATH to the folder of libclang.so"
     {
         printf 'export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-%s/target}"\n' "$cache"
+        # Only where tools were put there: a changed PATH is no reason to build anything again.
+        [ ! -d "$cache/build-venv/bin" ] || printf 'export PATH="%s/build-venv/bin:$PATH"\n' "$cache"
         case $libclang in
             # The bindings' build script finds a system libclang by itself. The wheel's it does not, and the wheel carries no
             # compiler headers: those of the system's compiler serve.
             *clang/native)
-                printf 'export PATH="%s/build-venv/bin:$PATH"\n' "$cache"
                 printf 'export LIBCLANG_PATH="%s"\n' "$libclang"
                 printf 'export BINDGEN_EXTRA_CLANG_ARGS="-I%s"\n' "$(cc -print-file-name=include)"
                 ;;
