@@ -1,6 +1,7 @@
 //! Composition root: a validated profile becomes a running engine, a router and a server, and ends in order. The only place
 //! that knows every layer; it decides nothing that a layer could decide alone.
 
+mod card_watch;
 pub mod devices;
 pub mod fit;
 pub mod machine;
@@ -35,6 +36,9 @@ pub enum Failure {
     Unavailable(String),
     #[error("internal error: {0}")]
     Internal(String),
+    /// The engine's thread still runs: the process must end by `leave`.
+    #[error("the engine hangs in a step and was left behind{0}")]
+    Stuck(String),
 }
 
 impl Failure {
@@ -48,7 +52,7 @@ impl Failure {
             Failure::Config(_) | Failure::Usage(_) => Failure::USAGE,
             Failure::Malformed(_) => Failure::MALFORMED,
             Failure::NoFit(_) | Failure::Unavailable(_) => Failure::UNAVAILABLE,
-            Failure::Internal(_) => Failure::INTERNAL,
+            Failure::Internal(_) | Failure::Stuck(_) => Failure::INTERNAL,
         }
     }
 }
@@ -71,6 +75,18 @@ pub fn version() -> String {
 #[cfg(not(feature = "native"))]
 pub fn version() -> String {
     format!("{} (without model runtime)", env!("CARGO_PKG_VERSION"))
+}
+
+/// Ends the process while the engine's thread still runs.
+#[cfg(feature = "native")]
+pub fn leave(code: u8) -> ! {
+    crate::llama::backend::exit_now(code)
+}
+
+/// Without native code there is nothing that an ordinary exit could break.
+#[cfg(not(feature = "native"))]
+pub fn leave(code: u8) -> ! {
+    std::process::exit(code.into())
 }
 
 /// Two workers: requests are prepared and streamed here, the model has its own thread.

@@ -49,7 +49,7 @@ enum Command {
     ///
     /// Without --model the embedded demo model is served. The port is opened only after the model is loaded. What cannot fit
     /// with a full context is refused with the memory plan and with what would fit. The first SIGINT or SIGTERM lets running
-    /// answers end (server.grace_seconds), the second stops at once.
+    /// answers end (server.grace_seconds), the second ends them at their next step, the third stops at once.
     Serve {
         #[command(flatten)]
         settings: SettingFlags,
@@ -126,6 +126,9 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             let _ = writeln!(std::io::stderr(), "plateau: {failure}");
+            if let Failure::Stuck(_) = failure {
+                app::leave(failure.exit_code());
+            }
             ExitCode::from(failure.exit_code())
         }
     }

@@ -34,6 +34,14 @@ pub mod names {
     pub const KV_FILL_TOKENS: &str = "plateau_kv_fill_tokens";
     pub const KV_SIZE_TOKENS: &str = "plateau_kv_size_tokens";
     pub const ACTIVE_SEQUENCES: &str = "plateau_active_sequences";
+    pub const STEP_AGE_SECONDS: &str = "plateau_step_age_seconds";
+    pub const OLDEST_QUEUED_SECONDS: &str = "plateau_oldest_queued_seconds";
+    pub const CARD_MEMORY_USED: &str = "plateau_card_memory_used_bytes";
+    pub const CARD_MEMORY_TOTAL: &str = "plateau_card_memory_total_bytes";
+    pub const CARD_TEMPERATURE: &str = "plateau_card_temperature_celsius";
+    pub const CARD_POWER: &str = "plateau_card_power_watts";
+    pub const CARD_SM_CLOCK: &str = "plateau_card_sm_clock_hertz";
+    pub const CARD_MEMORY_CLOCK: &str = "plateau_card_memory_clock_hertz";
 }
 
 /// Shape of the log lines.
@@ -135,6 +143,57 @@ pub struct EngineGauges {
     pub n_ctx: usize,
 }
 
+/// How long things last that may never end; set when metrics are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineAges {
+    /// Of the step that runs now.
+    pub step: Option<Duration>,
+    /// Since the arrival of the first that waits.
+    pub oldest_queued: Option<Duration>,
+}
+
+/// A reading of a graphics card. What the card does not tell is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CardGauges {
+    pub index: u32,
+    pub memory_used_bytes: Option<f64>,
+    pub memory_total_bytes: Option<f64>,
+    pub temperature_celsius: Option<f64>,
+    pub power_watts: Option<f64>,
+    pub sm_clock_hertz: Option<f64>,
+    pub memory_clock_hertz: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CardLabel {
+    card: u32,
+}
+
+type RealGauge = Gauge<f64, AtomicU64>;
+
+/// Empty, and so left out of the text, until a card was read.
+struct CardFamilies {
+    memory_used: Family<CardLabel, RealGauge>,
+    memory_total: Family<CardLabel, RealGauge>,
+    temperature: Family<CardLabel, RealGauge>,
+    power: Family<CardLabel, RealGauge>,
+    sm_clock: Family<CardLabel, RealGauge>,
+    memory_clock: Family<CardLabel, RealGauge>,
+}
+
+impl CardFamilies {
+    fn new(r: &mut Registry) -> CardFamilies {
+        CardFamilies {
+            memory_used: register(r, names::CARD_MEMORY_USED, "Memory of the card in use by all", Family::default()),
+            memory_total: register(r, names::CARD_MEMORY_TOTAL, "Memory of the card", Family::default()),
+            temperature: register(r, names::CARD_TEMPERATURE, "Temperature of the card", Family::default()),
+            power: register(r, names::CARD_POWER, "Power that the card draws", Family::default()),
+            sm_clock: register(r, names::CARD_SM_CLOCK, "Clock of the multiprocessors", Family::default()),
+            memory_clock: register(r, names::CARD_MEMORY_CLOCK, "Clock of the card's memory", Family::default()),
+        }
+    }
+}
+
 /// All metrics. Cheap to clone; every clone counts into the same values.
 #[derive(Clone)]
 pub struct Metrics {
@@ -160,6 +219,9 @@ struct Inner {
     kv_fill: Gauge<u64, AtomicU64>,
     kv_size: Gauge<u64, AtomicU64>,
     active: Gauge<u64, AtomicU64>,
+    step_age: RealGauge,
+    oldest_queued: RealGauge,
+    cards: CardFamilies,
 }
 
 impl Default for Metrics {
@@ -192,6 +254,14 @@ impl Metrics {
             kv_fill: register(r, names::KV_FILL_TOKENS, "Tokens in the KV cache", Gauge::default()),
             kv_size: register(r, names::KV_SIZE_TOKENS, "Tokens that the KV cache holds", Gauge::default()),
             active: register(r, names::ACTIVE_SEQUENCES, "Sequences in prefill or decode", Gauge::default()),
+            step_age: register(
+                r,
+                names::STEP_AGE_SECONDS,
+                "Age of the step that runs, 0 between steps",
+                Gauge::default(),
+            ),
+            oldest_queued: register(r, names::OLDEST_QUEUED_SECONDS, "Longest wait in the queue now", Gauge::default()),
+            cards: CardFamilies::new(r),
             registry,
         };
         Metrics { inner: Arc::new(inner) }
@@ -238,6 +308,37 @@ impl Metrics {
         m.active.set(gauges.n_active as u64);
         m.kv_fill.set(gauges.n_fill as u64);
         m.kv_size.set(gauges.n_ctx as u64);
+    }
+
+    /// What waits or runs now, for how long.
+    pub fn set_ages(&self, ages: EngineAges) {
+        let seconds = |age: Option<Duration>| age.map_or(0.0, |age| age.as_secs_f64());
+        self.inner.step_age.set(seconds(ages.step));
+        self.inner.oldest_queued.set(seconds(ages.oldest_queued));
+    }
+
+    /// A reading of a card. (The families' locks are taken by whoever reads cards, and by a scrape.)
+    pub fn set_card(&self, card: &CardGauges) {
+        let m = &self.inner.cards;
+        let label = CardLabel { card: card.index };
+        for (family, value) in [
+            (&m.memory_used, card.memory_used_bytes),
+            (&m.memory_total, card.memory_total_bytes),
+            (&m.temperature, card.temperature_celsius),
+            (&m.power, card.power_watts),
+            (&m.sm_clock, card.sm_clock_hertz),
+            (&m.memory_clock, card.memory_clock_hertz),
+        ] {
+            match value {
+                Some(value) => {
+                    family.get_or_create(&label).set(value);
+                }
+                // No old value in the place of one that cannot be read any more.
+                None => {
+                    family.remove(&label);
+                }
+            }
+        }
     }
 
     /// All metrics as OpenMetrics text (`application/openmetrics-text; version=1.0.0`).
@@ -335,6 +436,30 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
+    }
+
+    #[test]
+    fn a_machine_without_a_card_shows_no_gauges_of_one() {
+        let metrics = Metrics::new();
+        assert!(!metrics.render().contains("plateau_card"), "{}", metrics.render());
+        let card =
+            CardGauges { index: 1, memory_used_bytes: Some(1024.0), power_watts: Some(87.5), ..CardGauges::default() };
+        metrics.set_card(&card);
+        let text = metrics.render();
+        assert!(text.contains("plateau_card_memory_used_bytes{card=\"1\"} 1024.0\n"), "{text}");
+        assert!(text.contains("plateau_card_power_watts{card=\"1\"} 87.5\n"), "{text}");
+        assert!(!text.contains("plateau_card_temperature"), "what the card does not tell: {text}");
+        metrics.set_card(&CardGauges { index: 1, ..CardGauges::default() });
+        assert!(!metrics.render().contains("plateau_card"), "a card that is gone shows no old values");
+    }
+
+    #[test]
+    fn ages_are_zero_when_nothing_runs_or_waits() {
+        let metrics = Metrics::new();
+        metrics.set_ages(EngineAges { step: Some(Duration::from_millis(1500)), oldest_queued: None });
+        assert!(metrics.render().contains("plateau_step_age_seconds 1.5\n"));
+        metrics.set_ages(EngineAges::default());
+        assert!(metrics.render().contains("plateau_step_age_seconds 0.0\n"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{MODEL, chat, start, with};
+use common::{MODEL, chat, start, start_with, with};
 use plateau::engine::FakeRunner;
 use serde_json::{Value, json};
 
@@ -104,4 +104,28 @@ async fn a_template_can_be_looked_at() {
     assert_eq!(prompt, expected);
     let open = server.post("/apply-template", with(body, json!({ "add_generation_prompt": false }))).await;
     assert!(open.body["prompt"].as_str().unwrap().ends_with("hi<|im_end|><|im_end|>\n"));
+}
+
+/// A card that hangs must not look well from outside.
+#[tokio::test]
+async fn a_step_that_hangs_is_seen_in_health_and_metrics() {
+    let (runner, mut calls) = FakeRunner::saying("</think>x").recorded();
+    let (runner, gate) = runner.gated();
+    let server = start_with(runner, |profile| profile.engine.stall_seconds = 0).await;
+    assert_eq!(server.get("/health").await.status, 200, "nothing runs yet");
+    let answer =
+        tokio::spawn(common::answer(server.client.post(server.path("/v1/chat/completions")).json(&chat("hi"))));
+    calls.next_step().await.unwrap();
+    let health = server.get("/health").await;
+    assert_eq!((health.status, &health.body["status"]), (503, &json!("stalled")), "{}", health.body);
+    let text = server.client.get(server.path("/metrics")).send().await.unwrap().text().await.unwrap();
+    for name in ["plateau_step_age_seconds ", "plateau_oldest_queued_seconds "] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
+    }
+    drop(gate);
+    assert_eq!(answer.await.unwrap().content(), "x");
+    server.until(|state| state["n_steps"].as_u64() >= Some(2)).await;
+    while server.get("/health").await.status != 200 {
+        tokio::task::yield_now().await;
+    }
 }

@@ -128,12 +128,12 @@ async fn several_long_prompts_progress_together() {
     let (runner, gate) = runner.gated();
     let rig = start(runner);
     let mut streams = vec![rig.handle.submit(request(&"a".repeat(900))).unwrap()];
-    assert_eq!(calls.next_step().await.unwrap().len(), 512, "alone, a prompt gets the whole batch");
+    assert_eq!(calls.next_step().await.unwrap().len(), 128, "alone, a prompt gets one device pass");
     streams.push(rig.handle.submit(request(&"b".repeat(900))).unwrap());
     streams.push(rig.handle.submit(request(&"c".repeat(900))).unwrap());
     gate.allow(1);
     let step = calls.next_step().await.unwrap();
-    assert_eq!([rows_of(&step, 0), rows_of(&step, 1), rows_of(&step, 2)], [171, 171, 170]);
+    assert_eq!([rows_of(&step, 0), rows_of(&step, 1), rows_of(&step, 2)], [43, 43, 42]);
     drop(gate);
     for stream in streams {
         assert_eq!(read(stream).await.text, "ok");

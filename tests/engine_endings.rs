@@ -41,12 +41,12 @@ async fn a_queued_client_that_leaves_hurts_nobody_and_never_starts() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_prefill_frees_its_sequence_within_one_step() {
+async fn a_client_that_leaves_in_prefill_frees_its_sequence_within_one_device_pass() {
     let (runner, mut calls) = FakeRunner::saying("a").recorded();
     let (runner, gate) = runner.gated();
     let rig = start(runner);
     let reader = rig.handle.submit(request(&"x".repeat(3000))).unwrap();
-    assert_eq!(calls.next_step().await.unwrap().len(), 512);
+    assert_eq!(calls.next_step().await.unwrap().len(), 128, "one micro-batch, whatever the batch takes");
     drop(reader);
     let next = rig.handle.submit(request("next")).unwrap();
     drop(gate);

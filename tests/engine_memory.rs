@@ -195,7 +195,7 @@ async fn a_smaller_chunk_follows_when_memory_runs_out() {
     rig.close().await;
     let sizes: Vec<usize> =
         calls.drain().iter().filter_map(|c| if let Call::Step(rows) = c { Some(rows.len()) } else { None }).collect();
-    assert_eq!(sizes[..3], [500, 250, 250]);
+    assert_eq!(sizes[..3], [128, 64, 64]);
 }
 
 proptest! {

@@ -239,6 +239,11 @@ impl ApiError {
     }
 }
 
+/// 503 for whoever watches the process: nothing was asked of the engine, so it is no error of a request.
+pub fn unwell(status: &str, message: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": status, "message": message }))).into_response()
+}
+
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> ApiError {
         let (code, message) = match &error {

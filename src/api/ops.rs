@@ -1,23 +1,31 @@
 //! The small endpoints: health, properties, metrics, sequences, tokens.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::error::{ApiError, ErrorCode};
+use super::error::{ApiError, ErrorCode, unwell};
 use super::wire::{DetokenizeBody, Int, TokenizeBody};
 use super::{ApiState, extract, generation, lower};
 use crate::engine::Health;
 use crate::engine::stats::{EngineStats, Phase, SequenceStats};
+use crate::telemetry::EngineAges;
 use crate::text::tokenizer::{GUARD, Specials, Tokenizer};
 use crate::units::Token;
 
 /// `GET /health`.
-pub async fn health(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
+pub async fn health(State(state): State<ApiState>) -> Result<Response, ApiError> {
+    let limit = Duration::from_secs(state.profile.engine.stall_seconds.into());
     match state.handle.health() {
-        Health::Ok => Ok(Json(json!({ "status": "ok" }))),
+        // It hangs in the device: whoever watches the process should restart it.
+        Health::Ok if state.handle.step_age().is_some_and(|age| age >= limit) => {
+            Ok(unwell("stalled", &format!("the engine's step has lasted for {} s and goes on", limit.as_secs())))
+        }
+        Health::Ok => Ok(Json(json!({ "status": "ok" })).into_response()),
         Health::Stopping => Err(ApiError::new(ErrorCode::EngineStopping, "the engine is shutting down")),
         Health::Dead(reason) => {
             let message = format!("the engine stopped after an internal error: {reason}");
@@ -103,6 +111,8 @@ fn features(state: &ApiState) -> Value {
 /// `GET /metrics`.
 pub async fn metrics(State(state): State<ApiState>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    // Set here and not by the engine: it may hang.
+    state.metrics.set_ages(EngineAges { step: state.handle.step_age(), oldest_queued: state.handle.oldest_queued() });
     ([(header::CONTENT_TYPE, kind)], state.metrics.render()).into_response()
 }
 

@@ -10,10 +10,10 @@ use crate::units::Bytes;
 
 use super::Failure;
 
-/// A model file on disk. The embedded model's copy is deleted when this is dropped.
+/// A model file on disk. The embedded model's copy goes away when this is dropped.
 pub struct ModelFile {
     path: PathBuf,
-    copy: Option<tempfile::NamedTempFile>,
+    copy: Option<embedded::EmbeddedFile>,
 }
 
 impl ModelFile {

@@ -13,6 +13,7 @@ use crate::api::{ApiState, router};
 use crate::config::{Profile, ServerConfig};
 use crate::engine::{Joiner, Shutdown};
 
+use super::card_watch::CardWatch;
 use super::{Failure, StartOptions, Started, runtime, start};
 
 /// What connections get after the engine has ended, to carry the last bytes to their clients.
@@ -35,14 +36,27 @@ fn load_bar() -> super::start::Progress {
 }
 
 async fn serve_started(started: Started) -> Result<(), Failure> {
+    let (listener, signals) = match open(&started).await {
+        Ok(opened) => opened,
+        Err(failure) => {
+            let Started { handle, joiner, .. } = started;
+            drop(handle);
+            return Err(reason_of(joiner.shutdown(Duration::ZERO).await, failure));
+        }
+    };
+    let grace = Duration::from_secs(started.profile.server.grace_seconds.into());
+    let _cards = CardWatch::start(started.metrics.clone());
+    let (router, joiner) = compose(started);
+    run(Server { listener, router, joiner, signals, grace }).await
+}
+
+/// Everything that can fail before the first request, and the word that it did not.
+async fn open(started: &Started) -> Result<(TcpListener, mpsc::Receiver<()>), Failure> {
     let signals = signals()?;
     let listener = bind(&started.profile.server).await?;
     let address = listener.local_addr().map_err(|e| Failure::Internal(format!("the socket has no address: {e}")))?;
-    let line = announcement(&started, address);
-    let grace = Duration::from_secs(started.profile.server.grace_seconds.into());
-    let (router, joiner) = compose(started);
-    crate::cli::say(&line)?;
-    run(Server { listener, router, joiner, signals, grace }).await
+    crate::cli::say(&announcement(started, address))?;
+    Ok((listener, signals))
 }
 
 /// The layers put together.
@@ -128,25 +142,32 @@ async fn run(server: Server) -> Result<(), Failure> {
     if let Some(reason) = died {
         // Clients still get their errors.
         let _ = tokio::time::timeout(LAST_BYTES, connections).await;
-        return Err(Failure::Internal(format!("the engine stopped: {reason}")));
+        // The thread frees the model: the process must not go before it.
+        let failure = Failure::Internal(format!("the engine stopped: {reason}"));
+        return Err(reason_of(joiner.shutdown_unless(Duration::ZERO, &mut signals).await, failure));
     }
-    tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may end; a second signal stops at once");
-    let ended = tokio::select! {
-        how = joiner.shutdown(grace) => how,
-        _ = signals.recv() => {
-            tracing::warn!("stopped at once by a second signal");
-            return Ok(());
-        }
-    };
+    tracing::info!(
+        grace_seconds = grace.as_secs(),
+        "stopping: running answers may end; a second signal ends them, a third does not wait for the device"
+    );
+    let ended = joiner.shutdown_unless(grace, &mut signals).await;
     let _ = tokio::time::timeout(LAST_BYTES, connections).await;
     match ended {
         Shutdown::Clean => Ok(()),
         Shutdown::Died(reason) => Err(Failure::Internal(format!("the engine stopped: {reason}"))),
-        Shutdown::Stuck => Err(Failure::Internal("the engine hangs in a step and was left behind".to_owned())),
+        Shutdown::Stuck => Err(Failure::Stuck(String::new())),
     }
 }
 
-/// One message for each SIGINT and SIGTERM. Two are enough: the second ends the process.
+/// Why the process ends. A thread that was left behind decides how it exits, so that goes first.
+fn reason_of(ended: Shutdown, cause: Failure) -> Failure {
+    match ended {
+        Shutdown::Stuck => Failure::Stuck(format!(", after this: {cause}")),
+        Shutdown::Clean | Shutdown::Died(_) => cause,
+    }
+}
+
+/// One message for each SIGINT and SIGTERM.
 fn signals() -> Result<mpsc::Receiver<()>, Failure> {
     let (sender, receiver) = mpsc::channel(2);
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {

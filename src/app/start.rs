@@ -44,7 +44,14 @@ pub fn start(profile: Profile, options: &StartOptions, progress: Progress) -> Re
     let template_source = template_source(&profile, &header)?;
     let metrics = Metrics::new();
     let (handle, joiner) = spawn(&profile, &file, metrics.clone(), progress)?;
-    let template = compile(template_source, &profile, handle.tokenizer())?;
+    let template = match compile(template_source, &profile, handle.tokenizer()) {
+        Ok(template) => template,
+        Err(failure) => {
+            // The thread frees the model: the process must not go before it.
+            joiner.join(handle);
+            return Err(failure);
+        }
+    };
     let model = describe(&profile, &file, &header, &handle);
     let build = BuildInfo { version: super::version(), backend: backend(&devices) };
     Ok(Started { profile, model, build, handle, joiner, metrics, template })

@@ -7,7 +7,7 @@
 //! where a template iterates over None (minijinja finds nothing in it); integers beyond 64 bits in client JSON (they arrive
 //! as floats).
 //!
-//! Known limit: fuel bounds time and memory, but a template written to nest lists tens of thousands deep still overflows
+//! Known limit: fuel bounds time and memory (methods pay for what they read, what they make is charged by minijinja), but a template written to nest lists tens of thousands deep still overflows
 //! the stack when minijinja drops them. A request cannot do that, only a template.
 
 mod filters;

@@ -6,9 +6,11 @@ mod screen;
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::app::{self, Failure, StartOptions, Started, start};
 use crate::config::env;
+use crate::engine::Shutdown;
 
 use super::flags::SettingFlags;
 use super::progress;
@@ -102,9 +104,16 @@ async fn talk(started: Started, system: Option<&str>, message: Option<String>) -
             }
         }
     };
-    tokio::select! {
+    let done = tokio::select! {
         done = talked => done,
         reason = joiner.died() => Err(Failure::Internal(format!("the engine stopped: {reason}"))),
+    };
+    drop(conversation);
+    // The thread frees the model: the process must not go before it.
+    match (joiner.shutdown(Duration::ZERO).await, done) {
+        (Shutdown::Stuck, Ok(())) => Err(Failure::Stuck(String::new())),
+        (Shutdown::Stuck, Err(cause)) => Err(Failure::Stuck(format!(", after this: {cause}"))),
+        (_, done) => done,
     }
 }
 

@@ -132,6 +132,8 @@ pub struct EngineConfig {
     pub queue_capacity: u32,
     /// Most prefill tokens in a step while other sequences decode.
     pub prefill_chunk_tokens: u32,
+    /// Seconds after which a step counts as hanging.
+    pub stall_seconds: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -224,6 +226,7 @@ impl Profile {
                 threads_batch: None,
                 queue_capacity: 64,
                 prefill_chunk_tokens: 512,
+                stall_seconds: 300,
             },
             server: ServerConfig {
                 host: "127.0.0.1".into(),

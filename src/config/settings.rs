@@ -117,7 +117,8 @@ settings! {
     engine.parallel --"parallel": int(1, 8);
     /// Most tokens in one step over all sequences.
     engine.batch_tokens --"batch-tokens": int(1, 65_536);
-    /// Tokens that the device takes at once; the compute buffer grows with it.
+    /// Tokens that the device takes at once, and prompt tokens of a step while nothing generates; the compute buffer grows
+    /// with it.
     engine.ubatch_tokens --"ubatch-tokens" --"ubatch": int(1, 16_384);
     /// Element type of cached keys: the sensitive half of the cache.
     engine.cache_type_k --"cache-type-k": Kind::Choice(CacheType::WORDS);
@@ -133,6 +134,8 @@ settings! {
     engine.queue_capacity: int(1, 65_536);
     /// Most prompt tokens in a step while other sequences generate: smaller is smoother for them.
     engine.prefill_chunk_tokens: int(1, 65_536);
+    /// Seconds that one step may last before /health says that the engine hangs.
+    engine.stall_seconds: int(1, 86_400);
 
     /// Address to listen at.
     server.host --"host": Kind::Text;

@@ -23,6 +23,8 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowLimits {
     pub n_batch: usize,
+    /// Prefill rows of a step while nothing decodes: one device pass, so that a cancel or a new request waits no longer.
+    pub n_ubatch: usize,
     /// Rows of a step, those of decoding sequences included, while anything decodes.
     pub prefill_chunk: usize,
     /// Bound of the prefill rows in any case: memory is tight.
@@ -68,8 +70,8 @@ impl Batch {
     /// The rows for prefill beside the decode rows that are planned: at least one.
     fn prefill_budget(&self, limits: RowLimits) -> usize {
         let n_decode = self.rows.len();
-        let n_step = if n_decode == 0 { limits.n_batch } else { limits.prefill_chunk.min(limits.n_batch) };
-        n_step.saturating_sub(n_decode).min(limits.prefill_cap).max(1)
+        let n_step = if n_decode == 0 { limits.n_ubatch } else { limits.prefill_chunk };
+        n_step.min(limits.n_batch).saturating_sub(n_decode).min(limits.prefill_cap).max(1)
     }
 
     fn push(&mut self, slots: &Slots, slot: usize, n_rows: usize) {

@@ -1,9 +1,11 @@
 //! The async side's door to the engine: submit a request, read its events, cancel by dropping the stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
+use super::pulse::Pulse;
 use super::request::{Event, GenerationRequest, PromptItem};
 use super::runner::RunnerFacts;
 use super::sequence::Sequence;
@@ -42,6 +44,7 @@ pub struct Handle {
     pub(super) fixed: Arc<Fixed>,
     pub(super) health: watch::Receiver<Health>,
     pub(super) stats: watch::Receiver<EngineStats>,
+    pub(super) pulse: Arc<Pulse>,
 }
 
 impl Handle {
@@ -59,6 +62,7 @@ impl Handle {
         })?;
         let (sink, stream) = Sink::open(place);
         let sequence = Box::new(Sequence::new(request, sink, &self.fixed));
+        self.pulse.queued(sequence.clock.arrived);
         match self.commands.try_send(Command::Submit(sequence)) {
             Ok(()) => Ok(stream),
             Err(mpsc::error::TrySendError::Full(_)) => Err(SubmitError::Busy),
@@ -80,6 +84,17 @@ impl Handle {
 
     pub fn stats(&self) -> EngineStats {
         self.stats.borrow().clone()
+    }
+
+    /// How long the step lasts that runs now; `None` between steps. Asks no lock and not the engine thread, so it is known
+    /// also when that thread hangs in the device.
+    pub fn step_age(&self) -> Option<Duration> {
+        self.pulse.step_age()
+    }
+
+    /// How long the request has waited that came first of those that wait; `None` when none does.
+    pub fn oldest_queued(&self) -> Option<Duration> {
+        self.pulse.oldest_queued()
     }
 
     /// The loaded context: `n_ctx`, number of sequences, end-of-generation tokens.

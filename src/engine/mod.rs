@@ -12,6 +12,7 @@ pub mod fake;
 pub mod handle;
 mod output;
 mod prefill;
+mod pulse;
 pub mod request;
 pub mod runner;
 mod scheduler;

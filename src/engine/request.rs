@@ -61,8 +61,9 @@ pub enum Event {
         cached: usize,
         elapsed_ms: f64,
     },
-    /// New text (whole characters, may be empty), the tokens behind it and their logprobs where asked for. Several steps are
-    /// joined into one when the client reads slowly. Tokens may run ahead of text that is held back.
+    /// New text (whole characters, never empty), the tokens whose text begins in it and their logprobs where asked for. A
+    /// token whose text is held back is held back with it; one without text leaves with the text after it. Several steps
+    /// are joined into one when the client reads slowly.
     Delta {
         text: String,
         tokens: Vec<Token>,

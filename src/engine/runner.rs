@@ -12,13 +12,13 @@ pub struct RunnerFacts {
     pub n_seq_max: usize,
     /// Rows in one `step`.
     pub n_batch: usize,
-    /// Rows the device takes at once; prefill chunks are multiples of it where possible.
+    /// Rows the device takes at once: the prefill rows of a step while nothing decodes.
     pub n_ubatch: usize,
     /// Rows with logits in one `step`.
     pub n_outputs_max: usize,
     /// Recurrent layers: a sequence cannot be cut back to an arbitrary length.
     pub hybrid: bool,
-    /// End-of-generation and control ids, for `ignore_eos` and for output text.
+    /// Ids that end a generation; `ignore_eos` bans them. Other control ids are not in it.
     pub eog: Vec<Token>,
 }
 

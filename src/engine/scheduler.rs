@@ -13,6 +13,7 @@ use super::batch::Batch;
 use super::clock::Ending;
 use super::error::{RunnerError, RunnerErrorKind};
 use super::handle::Fixed;
+use super::pulse::Pulse;
 use super::request::FinishReason;
 use super::runner::ModelRunner;
 use super::sequence::{Extent, Sequence};
@@ -33,6 +34,12 @@ impl Pressure {
     pub const NONE: Pressure = Pressure { hold_admission: false, prefill_cap: usize::MAX };
 }
 
+/// Where the engine shows how it is.
+pub(super) struct Shown {
+    pub stats: watch::Sender<EngineStats>,
+    pub pulse: Arc<Pulse>,
+}
+
 /// The state of the engine. Sequences come before the runner: if all is dropped, clients hear of it first.
 pub(super) struct Scheduler {
     pub slots: Slots,
@@ -45,7 +52,7 @@ pub(super) struct Scheduler {
     pub n_steps: u64,
     n_arrived: u64,
     stopping: bool,
-    stats: watch::Sender<EngineStats>,
+    shown: Shown,
     pub metrics: Metrics,
     pub fixed: Arc<Fixed>,
     pub runner: Box<dyn ModelRunner>,
@@ -57,7 +64,7 @@ impl Scheduler {
         fixed: Arc<Fixed>,
         prefill_chunk: usize,
         metrics: Metrics,
-        stats: watch::Sender<EngineStats>,
+        shown: Shown,
     ) -> Scheduler {
         Scheduler {
             slots: Slots::new(fixed.facts.n_seq_max),
@@ -69,7 +76,7 @@ impl Scheduler {
             n_steps: 0,
             n_arrived: 0,
             stopping: false,
-            stats,
+            shown,
             metrics,
             fixed,
             runner,
@@ -113,7 +120,10 @@ impl Scheduler {
     pub fn advance(&mut self) -> Result<(), RunnerError> {
         self.drop_cancelled();
         self.admit()?;
+        self.shown.pulse.set_oldest_queued(self.waiting.iter().map(|sequence| sequence.clock.arrived).min());
         if self.slots.n_active() > 0 {
+            let pulse = Arc::clone(&self.shown.pulse);
+            let _running = pulse.step();
             self.step()?;
         }
         self.publish();
@@ -235,7 +245,7 @@ impl Scheduler {
     pub fn publish(&mut self) {
         let (slots, n_queued, n_steps) = (&self.slots, self.waiting.len(), self.n_steps);
         let n_ctx = self.fixed.facts.n_ctx;
-        self.stats.send_modify(|picture| stats::draw(picture, slots, n_queued, n_steps));
+        self.shown.stats.send_modify(|picture| stats::draw(picture, slots, n_queued, n_steps));
         let gauges = EngineGauges { n_queued, n_active: slots.n_active(), n_fill: slots.n_fill(), n_ctx };
         self.metrics.set_engine(gauges);
         self.ended.drain(..).for_each(|(sink, terminal)| sink.end(terminal));

@@ -19,6 +19,7 @@ impl Scheduler {
         self.grow_reserves();
         let limits = RowLimits {
             n_batch: self.fixed.facts.n_batch,
+            n_ubatch: self.fixed.facts.n_ubatch,
             prefill_chunk: self.prefill_chunk,
             prefill_cap: self.pressure.prefill_cap,
         };

@@ -12,8 +12,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::EngineError;
 use super::error::{EngineStartError, RunnerError};
 use super::handle::{self, Command, Fixed, Handle, Health};
+use super::pulse::Pulse;
 use super::runner::{ModelRunner, RunnerFacts};
-use super::scheduler::Scheduler;
+use super::scheduler::{Scheduler, Shown};
 use super::stats::EngineStats;
 use crate::config::EngineConfig;
 use crate::telemetry::Metrics;
@@ -129,17 +130,28 @@ pub struct Joiner {
 
 impl Joiner {
     /// Stops: waiting requests fail at once, running generations when `grace` is over.
-    pub async fn shutdown(mut self, grace: Duration) -> Shutdown {
+    pub async fn shutdown(self, grace: Duration) -> Shutdown {
+        let (_keep, mut nobody) = mpsc::channel(1);
+        self.shutdown_unless(grace, &mut nobody).await
+    }
+
+    /// As `shutdown`, for somebody impatient: the first message of `hurry` ends the grace, the second also the wait for the
+    /// step that runs.
+    pub async fn shutdown_unless(mut self, grace: Duration, hurry: &mut mpsc::Receiver<()>) -> Shutdown {
         let grace = grace.min(MAX_GRACE);
-        self.stop.send_replace(Some(Instant::now() + grace));
-        if let Some(commands) = self.commands.upgrade() {
-            // The channel has a place for it. If it is closed, the thread is about to end.
-            let _ = commands.try_send(Command::Wake);
-        }
-        // The thread drops its end of `health` last.
-        let ended = async { while self.health.changed().await.is_ok() {} };
-        if tokio::time::timeout(grace + LAST_STEP, ended).await.is_err() {
-            return Shutdown::Stuck;
+        self.stop_at(Instant::now() + grace);
+        let hurried = tokio::select! {
+            () = ended(&mut self.health) => false,
+            () = tokio::time::sleep(grace + LAST_STEP) => return Shutdown::Stuck,
+            () = message(hurry) => true,
+        };
+        if hurried {
+            self.stop_at(Instant::now());
+            tokio::select! {
+                () = ended(&mut self.health) => {}
+                () = tokio::time::sleep(LAST_STEP) => return Shutdown::Stuck,
+                () = message(hurry) => return Shutdown::Stuck,
+            }
         }
         let joined = self.thread.join();
         match (&*self.health.borrow(), joined) {
@@ -149,10 +161,36 @@ impl Joiner {
         }
     }
 
+    /// Waits, blocking, for the end of an engine that does nothing: `handle` must be the last one.
+    pub fn join(self, handle: Handle) {
+        drop(handle);
+        // A panic is in the log already.
+        let _ = self.thread.join();
+    }
+
+    fn stop_at(&self, deadline: Instant) {
+        self.stop.send_replace(Some(deadline));
+        if let Some(commands) = self.commands.upgrade() {
+            // The channel has a place for one. If it is full or closed, the thread looks at the deadline anyway.
+            let _ = commands.try_send(Command::Wake);
+        }
+    }
+
     /// Resolves with the reason when the engine dies of a panic or a device error; never on an orderly stop.
     pub async fn died(&self) -> String {
         handle::died(self.health.clone()).await
     }
+}
+
+async fn message(messages: &mut mpsc::Receiver<()>) {
+    if messages.recv().await.is_none() {
+        std::future::pending().await
+    }
+}
+
+/// The thread drops its end of `health` last.
+async fn ended(health: &mut watch::Receiver<Health>) {
+    while health.changed().await.is_ok() {}
 }
 
 /// What the thread owns. Fields are dropped in order: `health` last, when the model is gone.
@@ -180,10 +218,12 @@ impl EngineThread {
         let (stats_sender, stats) = watch::channel(EngineStats::of(&facts));
         let fixed = Arc::new(Fixed { facts, tokenizer });
         let chunk = settings.prefill_chunk_tokens.max(1);
-        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), chunk, metrics, stats_sender);
+        let pulse = Arc::new(Pulse::new());
+        let shown = Shown { stats: stats_sender, pulse: Arc::clone(&pulse) };
+        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), chunk, metrics, shown);
         let places = Arc::new(Semaphore::new(n_places));
         let thread = EngineThread { scheduler, commands: receiver, stop, deadline: None, health: health_sender };
-        (Handle { commands, places, fixed, health, stats }, thread)
+        (Handle { commands, places, fixed, health, stats, pulse }, thread)
     }
 
     fn run(mut self) {

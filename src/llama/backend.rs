@@ -74,6 +74,12 @@ pub fn start() {
     BACKEND.get_or_init(|| LlamaBackend::init().expect("nothing else in this crate starts the backend"));
 }
 
+/// Ends the process without the destructors of C++ statics: they would pull the device away under a thread that still uses it.
+pub fn exit_now(code: u8) -> ! {
+    // SAFETY: takes no pointer and does not return.
+    unsafe { ffi::_exit(code.into()) }
+}
+
 /// "0.6.0-dev", the version of llama.cpp.
 pub fn version() -> String {
     // SAFETY: returns a string literal.

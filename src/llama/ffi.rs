@@ -64,6 +64,7 @@ unsafe extern "C" {
     pub fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     pub fn dlclose(handle: *mut c_void) -> c_int;
     pub fn dlerror() -> *mut c_char;
+    pub fn _exit(status: c_int) -> !;
 }
 
 /// `dlopen`: resolve everything now, keep the symbols to the library itself.

@@ -149,6 +149,9 @@ fn load_native(
 fn model_params(config: &ModelConfig) -> ffi::llama_model_params {
     // SAFETY: returns a struct by value.
     let mut params = unsafe { ffi::llama_model_default_params() };
+    // The memory plan counts the first card alone, so the model goes there and is not spread over all cards.
+    params.split_mode = ffi::LLAMA_SPLIT_MODE_NONE;
+    params.main_gpu = 0;
     params.n_gpu_layers = config.gpu_layers.map_or(-1, |layers| i32::try_from(layers).unwrap_or(i32::MAX));
     params.load_mode = match (config.mmap, config.mlock) {
         (true, true) => ffi::LLAMA_LOAD_MODE_MMAP_MLOCK,

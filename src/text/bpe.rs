@@ -4,13 +4,15 @@
 //! not, and a model that is to repeat a decomposed file name must have seen it as it is. So `decode(encode(x)) == x`.
 //! Absent too: pre-tokenizers that are not in `Pre`; for those the caller uses llama.cpp's own codec.
 
+use std::ops::Range;
+
 use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{PreTokenizerWrapper, SplitDelimiterBehavior};
+use tokenizers::{Model, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 use super::pieces::PieceTable;
 use super::tokenizer::{Codec, CodecError};
@@ -86,9 +88,15 @@ impl Pre {
     }
 }
 
+/// Runs of white space of more characters than this are cut here. The expressions try `\s+(?!\S)` by backtracking and keep
+/// an entry a character for it; beyond a million the engine gives up, and the crate takes the rest of the text for one word.
+const LONG_RUN: usize = 10_000;
+
 /// The codec of a byte-level BPE vocabulary.
 pub struct HfCodec {
     bpe: tokenizers::Tokenizer,
+    pre: Pre,
+    long_run: usize,
     /// Finds user-defined tokens, the longest at the leftmost place. `None`: the vocabulary has none.
     user_defined: Option<(AhoCorasick, Vec<Token>)>,
     pieces: PieceTable,
@@ -110,16 +118,58 @@ impl HfCodec {
             pieces.push(&piece(text, *kind));
         }
         let name = format!("tokenizers ({})", vocab.pre);
-        Ok(HfCodec { bpe, user_defined: user_defined(vocab)?, pieces, name })
+        Ok(HfCodec { bpe, pre, long_run: LONG_RUN, user_defined: user_defined(vocab)?, pieces, name })
     }
 
+    /// Encodes text without user-defined tokens.
     fn encode_plain(&self, text: &str, tokens: &mut Vec<Token>) -> Result<(), CodecError> {
+        let mut rest = text;
+        while let Some(blank) = self.long_blank(rest) {
+            self.encode_words(&rest[..blank.start], tokens)?;
+            self.encode_word(&rest[blank.clone()], tokens)?;
+            rest = &rest[blank.end..];
+        }
+        self.encode_words(rest, tokens)
+    }
+
+    fn encode_words(&self, text: &str, tokens: &mut Vec<Token>) -> Result<(), CodecError> {
         if text.is_empty() {
             return Ok(());
         }
         let encoding = self.bpe.encode_fast(text, false).map_err(|error| CodecError(error.to_string()))?;
         tokens.extend(encoding.get_ids().iter().map(|&id| Token(id)));
         Ok(())
+    }
+
+    /// Encodes text that is one word, whatever is in it.
+    fn encode_word(&self, word: &str, tokens: &mut Vec<Token>) -> Result<(), CodecError> {
+        let word: String = word.bytes().map(character_of).collect();
+        let found = self.bpe.get_model().tokenize(&word).map_err(|error| CodecError(error.to_string()))?;
+        tokens.extend(found.iter().map(|token| Token(token.id)));
+        Ok(())
+    }
+
+    /// The first word that consists of a long run of white space alone, as the expressions would cut it: all of the run
+    /// behind its last line end (GPT-2's knows no line ends), but for the last character where a word follows, which may
+    /// begin with it. Nothing else in the expressions reaches over a border of it: they look forward only, no word has white
+    /// space inside, and those that end in line ends end before it.
+    fn long_blank(&self, text: &str) -> Option<Range<usize>> {
+        let ends_lines = |c: char| self.pre.word().is_some() && matches!(c, '\r' | '\n');
+        let (mut start, mut last, mut n) = (0, 0, 0);
+        for (at, c) in text.char_indices() {
+            if c.is_whitespace() && !ends_lines(c) {
+                (start, last, n) = if n == 0 { (at, at, 1) } else { (start, at, n + 1) };
+                continue;
+            }
+            // A run before a line end belongs to one word with it, without backtracking.
+            if n > self.long_run && !ends_lines(c) {
+                // Digits are cut off first: they do not follow.
+                let end = if self.pre == Pre::Smollm && c.is_numeric() { at } else { last };
+                return Some(start..end);
+            }
+            n = 0;
+        }
+        (n > self.long_run).then_some(start..text.len())
     }
 }
 
@@ -219,9 +269,60 @@ fn byte_of(character: char) -> Option<u8> {
     }
 }
 
+/// The character that stands for a byte.
+fn character_of(byte: u8) -> char {
+    let code = u32::from(byte);
+    let code = match byte {
+        0x00..=0x20 => 0x100 + code,
+        0x7F..=0xA0 => 0x121 - 0x7F + code,
+        0xAD => 0x143,
+        _ => code,
+    };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// The words of the crate's expressions and those cut here are the same.
+        #[test]
+        fn a_long_run_of_white_space_is_cut_as_a_short_one(
+            text in "[ \\n\\r\\t\u{a0}\u{3000}a1.'\u{e9}\u{663}-]{0,24}",
+            pre in prop::sample::select(vec!["gpt-2", "llama-bpe", "qwen2", "qwen35", "smollm"]),
+        ) {
+            // Merges over the borders of words: a border in another place shows.
+            let merges = ["\u{120} \u{120}", "\u{10A} \u{120}", "\u{120} a", "a \u{120}", "\u{120} 1", "1 \u{120}", "\u{120} ."];
+            let merged: Vec<String> = merges.iter().map(|merge| merge.replacen(' ', "", 1)).collect();
+            let extra: Vec<(&str, TokenKind)> = merged.iter().map(|text| (text.as_str(), TokenKind::Normal)).collect();
+            let mut codec = HfCodec::new(&vocab(pre, &extra, &merges)).expect("a small codec");
+            let whole = codec.encode(&text);
+            for long_run in 1..4 {
+                codec.long_run = long_run;
+                prop_assert_eq!(codec.encode(&text).ok(), whole.as_ref().ok().cloned(), "runs longer than {}", long_run);
+            }
+        }
+    }
+
+    /// The expression engine gave up on such a run, and what followed was taken for one word.
+    #[test]
+    fn words_after_a_million_spaces_are_still_words() {
+        let vocab = vocab("qwen35", &[("y\u{120}", TokenKind::Normal)], &["y \u{120}"]);
+        let codec = HfCodec::new(&vocab).expect("a small codec");
+        let text = format!("x{}y z", " ".repeat(1_000_100));
+        let tokens = codec.encode(&text).expect("bytes always encode");
+        assert_eq!(tokens.len(), text.len(), "no merge over the border of a word");
+    }
+
+    #[test]
+    fn every_byte_has_its_character() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(byte_of(character_of(byte)), Some(byte));
+        }
+    }
 
     #[test]
     fn the_alphabet_names_every_byte_once() {

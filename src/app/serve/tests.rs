@@ -7,7 +7,8 @@ use crate::api::{BuildInfo, ModelInfo};
 use crate::chat::ChatTemplate;
 use crate::engine::fake::Fault;
 use crate::engine::{
-    Engine, EngineSettings, Event, EventStream, FakeRunner, GenerationRequest, Handle, PromptItem, RunnerErrorKind,
+    Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, GenerationRequest, Handle, PromptItem,
+    RunnerErrorKind,
 };
 use crate::sampling::SamplingParams;
 use crate::telemetry::Metrics;
@@ -78,15 +79,49 @@ async fn a_signal_lets_the_running_answer_end_and_frees_the_port() {
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is still open");
 }
 
+/// The grace is an hour; the context is freed before the process goes.
 #[tokio::test]
-async fn a_second_signal_does_not_wait_for_the_running_answer() {
-    // The gate stays shut: the answer cannot end by itself, and the grace is an hour.
+async fn a_second_signal_ends_the_running_answer_and_waits_for_its_step_alone() {
     let (runner, gate) = FakeRunner::saying("hello").gated();
+    let (runner, mut calls) = runner.recorded();
+    let (server, handle, signals, _) = server(runner, Duration::from_secs(3600)).await;
+    let mut answer = submit(&handle);
+    calls.next_step().await.unwrap();
+    signals.send(()).await.unwrap();
+    signals.send(()).await.unwrap();
+    let serving = tokio::spawn(run(server));
+    // Both were taken and acted upon: tasks of this runtime give way only where they wait.
+    while signals.capacity() < signals.max_capacity() {
+        tokio::task::yield_now().await;
+    }
+    drop(gate);
+    let last = loop {
+        match answer.next().await.unwrap() {
+            Event::Delta { .. } => {}
+            last => break last,
+        }
+    };
+    assert!(matches!(last, Event::Failed(EngineError::Stopping)), "{last:?}");
+    serving.await.unwrap().unwrap();
+    assert_eq!(calls.drain(), [], "no step after the one that ran");
+    assert_eq!(calls.next().await, None, "the runner is gone");
+}
+
+/// The gate stays shut: the step cannot end by itself.
+#[tokio::test]
+async fn a_third_signal_leaves_a_step_that_hangs_behind() {
+    let (runner, gate) = FakeRunner::saying("hello").gated();
+    let (runner, mut calls) = runner.recorded();
     let (server, handle, signals, _) = server(runner, Duration::from_secs(3600)).await;
     let answer = submit(&handle);
-    signals.send(()).await.unwrap();
-    signals.send(()).await.unwrap();
-    run(server).await.unwrap();
+    calls.next_step().await.unwrap();
+    let serving = tokio::spawn(run(server));
+    for _ in 0..3 {
+        signals.send(()).await.unwrap();
+    }
+    let failure = serving.await.unwrap().unwrap_err();
+    assert!(matches!(failure, Failure::Stuck(_)), "{failure}");
+    assert_eq!(failure.exit_code(), 70);
     drop((answer, gate));
 }
 

@@ -7,6 +7,7 @@ use super::{format, python};
 
 /// Called by minijinja for each method that a value does not have by itself.
 pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+    charge(state, value, method, args)?;
     let known = match value.kind() {
         ValueKind::String => string_method(state, value, method, args)?,
         ValueKind::Seq | ValueKind::Iterable => list_method(value, method, args)?,
@@ -19,6 +20,34 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value
     }
 }
 
+/// Reading is paid for here, as minijinja charges for what is made: a unit for 64 bytes of text or one item, before a method
+/// looks at them, and one for each part that text falls into.
+fn charge(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<(), Error> {
+    let bytes = |value: &Value| value.as_str().map_or(0, str::len);
+    let Some(text) = value.as_str() else {
+        let looks_up = matches!(method, "get" | "copy");
+        return state.consume_fuel(if looks_up { 0 } else { value.len().unwrap_or(0) as u64 });
+    };
+    let mut n_bytes = args.iter().map(bytes).fold(text.len(), usize::saturating_add);
+    let mut n_items = 0;
+    match (method, args.first()) {
+        // Every character is looked for among those to be stripped.
+        ("strip" | "lstrip" | "rstrip", Some(set)) => {
+            n_bytes =
+                n_bytes.saturating_add(text.len().saturating_mul(set.as_str().map_or(0, |set| set.chars().count())));
+        }
+        ("startswith" | "endswith", Some(list)) if list.as_str().is_none() => {
+            for prefix in list.try_iter()?.checked() {
+                n_bytes = n_bytes.saturating_add(bytes(&prefix?));
+                n_items += 1;
+            }
+        }
+        ("splitlines", _) => n_items = text.chars().filter(|&c| is_line_end(c)).count(),
+        _ => {}
+    }
+    state.consume_fuel((n_bytes / 64 + n_items) as u64)
+}
+
 fn string_method(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     let Some(text) = value.as_str() else { return Ok(None) };
     let result = match method {
@@ -28,8 +57,8 @@ fn string_method(state: &mut State, value: &Value, method: &str, args: &[Value])
             let items = items.try_iter()?.checked().collect::<Result<Vec<Value>, Error>>()?;
             python::join(state, text, items).map(Value::from)?
         }
-        "split" => split(text, args, false)?,
-        "rsplit" => split(text, args, true)?,
+        "split" => split(state, text, args, false)?,
+        "rsplit" => split(state, text, args, true)?,
         "splitlines" => {
             let (keep_ends,): (Option<bool>,) = from_args(args)?;
             split_lines(text, keep_ends.unwrap_or(false)).into_iter().map(Value::from).collect()
@@ -74,13 +103,18 @@ fn swap_case(c: char) -> String {
     if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
 }
 
-fn split(text: &str, args: &[Value], from_right: bool) -> Result<Value, Error> {
+fn split(state: &State, text: &str, args: &[Value], from_right: bool) -> Result<Value, Error> {
     let (args, kwargs): (Rest<Value>, Kwargs) = from_args(args)?;
     let separator = kwargs.get::<Option<Value>>("sep")?.or_else(|| args.first().cloned());
     let limit = kwargs.get::<Option<Value>>("maxsplit")?.or_else(|| args.get(1).cloned());
     kwargs.assert_all_used()?;
     let limit = limit.map(i64::try_from).transpose()?.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
     let separator = separator.filter(|s| !s.is_none());
+    let n_cuts = match separator.as_ref().and_then(Value::as_str) {
+        Some("") | None => text.split_whitespace().count(),
+        Some(separator) => text.matches(separator).count(),
+    };
+    state.consume_fuel(n_cuts.min(limit) as u64)?;
     let parts = match &separator {
         None => split_space(text, limit, from_right),
         Some(separator) => match separator.as_str() {
@@ -123,11 +157,14 @@ fn split_space(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
 }
 
 /// Python's line ends: besides \n, \r and \r\n also the separators of ASCII and Unicode.
+fn is_line_end(c: char) -> bool {
+    matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
 pub(super) fn split_lines(text: &str, keep_ends: bool) -> Vec<&str> {
-    let is_end = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = Vec::new();
     let mut rest = text;
-    while let Some((at, end)) = rest.char_indices().find(|&(_, c)| is_end(c)) {
+    while let Some((at, end)) = rest.char_indices().find(|&(_, c)| is_line_end(c)) {
         let len = if rest[at..].starts_with("\r\n") { 2 } else { end.len_utf8() };
         lines.push(if keep_ends { &rest[..at + len] } else { &rest[..at] });
         rest = &rest[at + len..];
@@ -158,6 +195,9 @@ fn pad(text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("the width {width} is too large")));
     }
     let fill = fill.unwrap_or(" ");
+    if fill.chars().count() != 1 {
+        return Err(Error::new(ErrorKind::InvalidOperation, "the fill character must be exactly one character long"));
+    }
     let missing = width.saturating_sub(text.chars().count());
     let padded = match method {
         "ljust" => format!("{text}{}", fill.repeat(missing)),

@@ -247,6 +247,8 @@ fn template_bombs_run_out_of_fuel_or_hit_a_limit() {
         "{{ '{:999999999}'.format(1) }}",
         "{{ '{:{}}'.format(1, 999999999) }}",
         "{{ 'a'.ljust(999999999) }}",
+        "{{ ''.ljust(9999, 'long' * 1000) }}",
+        "{{ ''.center(9999, '') }}",
         "{{ 'a\nb' | indent(999999999) }}",
         "{{ [1] | tojson(indent=999999999) }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -254,4 +256,28 @@ fn template_bombs_run_out_of_fuel_or_hit_a_limit() {
     ] {
         assert!(render(source, serde_json::Value::Null).is_err(), "{source}");
     }
+}
+
+/// Fuel is for what is read, too: a loop over methods that make little would go on for hours.
+#[test]
+fn methods_pay_for_the_text_that_they_read() {
+    let megabyte = serde_json::Value::from("a ".repeat(500_000));
+    for call in [
+        "x.count('b')",
+        "x.split('b')",
+        "x.splitlines()",
+        "x.isdecimal()",
+        "x.find('b')",
+        "x.partition('b')",
+        "x.startswith(['b', 'c'])",
+        "'b'.startswith(x)",
+        "x.rstrip('b')",
+    ] {
+        let looped = format!("{{% for i in range(1000) %}}{{% set y = {call} %}}{{% endfor %}}");
+        let error = render(&looped, megabyte.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfFuel, "{call}");
+        assert!(render(&format!("{{% set y = {call} %}}"), megabyte.clone()).is_ok(), "once is fine: {call}");
+    }
+    let error = render("{{ x.split() | length }}", serde_json::Value::from("a ".repeat(1_100_000))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfFuel, "each part is paid for");
 }
