@@ -21,10 +21,10 @@ fn the_same_batch_gives_the_same_logits() {
     let prompt = tokens(100, 1);
     let first = feed(&mut runner(&config), 0, 0, &prompt);
     let mut runner = runner(&config);
-    assert_eq!(feed(&mut runner, 0, 0, &prompt), first);
+    assert!(feed(&mut runner, 0, 0, &prompt) == first);
     runner.clear(SeqId(0));
-    assert_eq!(feed(&mut runner, 0, 0, &prompt), first, "after clearing");
-    assert_eq!(feed(&mut runner, 1, 0, &prompt), first, "another sequence");
+    assert!(feed(&mut runner, 0, 0, &prompt) == first, "after clearing");
+    assert!(feed(&mut runner, 1, 0, &prompt) == first, "another sequence");
 }
 
 #[test]
@@ -40,10 +40,8 @@ fn chunk_sizes_do_not_change_the_text() {
     }
 }
 
-/// Prompt rows of one sequence in a step. Steps of up to 32 rows take the same matrix kernels as single rows, so that a
-/// difference is a wrong state and not another rounding (larger steps differ by 0.2 from single rows on this model).
-const CHUNK: usize = 8;
-const TOLERANCE: f32 = 1e-3;
+/// Prompt rows of one sequence in a step.
+const CHUNK: usize = 32;
 
 #[test]
 fn four_sequences_together_compute_what_each_computes_alone() {
@@ -63,7 +61,7 @@ fn four_sequences_together_compute_what_each_computes_alone() {
             let logits = runner.logits(row).expect("logits");
             if let Some((_, expected)) = done[seq].checked_sub(prompts[seq].len()).and_then(|n| alone[seq].get(n)) {
                 let difference = max_difference(logits, expected);
-                assert!(difference < TOLERANCE, "sequence {seq} at {}: off by {difference}", done[seq]);
+                assert!(difference == 0.0, "sequence {seq} at {}: off by {difference}", done[seq]);
                 n_compared += 1;
             }
         }
@@ -135,11 +133,9 @@ fn a_full_cache_is_no_room_and_changes_nothing() {
     assert_eq!(error.kind, RunnerErrorKind::NoRoom);
     // What was there goes on as if nothing had been tried, and the other sequence gets what is left.
     let next = feed(&mut runner, 0, 200, &tokens(1, 3));
-    assert_eq!(next, {
-        let mut fresh = native::runner(&engine_config(256, 2));
-        feed(&mut fresh, 0, 0, &prompt);
-        feed(&mut fresh, 0, 200, &tokens(1, 3))
-    });
+    let mut fresh = native::runner(&engine_config(256, 2));
+    feed(&mut fresh, 0, 0, &prompt);
+    assert!(next == feed(&mut fresh, 0, 200, &tokens(1, 3)));
     feed(&mut runner, 1, 0, &tokens(55, 2));
     assert_eq!(runner.step(&rows(0, 201, &tokens(1, 4))).expect_err("full").kind, RunnerErrorKind::NoRoom);
     runner.clear(SeqId(1));

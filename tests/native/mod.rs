@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use plateau::config::{EngineConfig, ModelConfig, Profile};
+use plateau::config::{CacheType, EngineConfig, FlashAttention, ModelConfig, Profile};
 use plateau::engine::{BatchRow, ModelRunner};
 use plateau::llama::{ContextOptions, LlamaRunner, Model};
 use plateau::units::{Pos, SeqId, Token};
@@ -22,7 +22,9 @@ pub fn model_config() -> ModelConfig {
     Profile::demo().model
 }
 
-/// One thread, so that results are the same on every machine.
+/// One thread, and a bf16 cache: the CPU's flash attention adds up f16 values in f16, and sums in tiles where a step has many
+/// rows, so that logits depend on how rows are cut into steps and where in the cache they lie (by 0.2 on this model). Over
+/// bf16 it goes cell by cell in f32: the same to the bit, so that a test sees any wrong state.
 pub fn engine_config(ctx_tokens: u32, parallel: u32) -> EngineConfig {
     EngineConfig {
         ctx_tokens: Some(ctx_tokens),
@@ -30,6 +32,9 @@ pub fn engine_config(ctx_tokens: u32, parallel: u32) -> EngineConfig {
         batch_tokens: 512,
         ubatch_tokens: 128,
         threads: Some(1),
+        cache_type_k: CacheType::Bf16,
+        cache_type_v: CacheType::Bf16,
+        flash_attention: FlashAttention::On,
         ..Profile::demo().engine
     }
 }
