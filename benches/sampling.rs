@@ -51,7 +51,7 @@ fn penalised() -> SamplingParams {
 }
 
 fn dry(history: Option<u32>) -> Dry {
-    Dry { multiplier: 0.8, base: 1.75, allowed_length: 2, last_n: history, breakers: vec![13, 198, 25] }
+    Dry { multiplier: 0.8, base: 1.75, allowed_length: 2, last_n: history, breakers: [13, 198, 25].into() }
 }
 
 fn cases() -> Vec<(&'static str, SamplingParams, usize)> {

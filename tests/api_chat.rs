@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{MODEL, Server, chat, joined, start, unpacked, with, without_ids};
+use common::{MODEL, Server, chat, joined, start, start_with, unpacked, with, without_ids};
 use plateau::engine::FakeRunner;
 use serde_json::{Value, json};
 
@@ -250,4 +250,31 @@ async fn what_the_template_cannot_use_is_reported() {
     let response =
         server.client.post(server.path(CHAT)).json(&with(body, json!({ "stream": true }))).send().await.unwrap();
     assert!(response.headers().contains_key("x-plateau-ignored"), "streams say so too");
+}
+
+#[tokio::test]
+async fn an_agent_that_declares_strict_tools_is_served_and_told() {
+    let server = start(FakeRunner::saying("</think>x")).await;
+    let mut tools = tools();
+    tools[0]["function"]["strict"] = json!(true);
+    let answer = server.post(CHAT, with(chat("hi"), json!({ "tools": tools }))).await;
+    assert_eq!((answer.status, answer.ignored()), (200, vec!["tools[0].function.strict".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_call_in_unclosed_thinking_is_a_call_or_thinking_as_the_profile_says() {
+    let text = "plan\n<tool_call>\n<function=grep>\n<parameter=pattern>\nx\n</parameter>\n</function>\n</tool_call>";
+    for (on, finish) in [(true, "tool_calls"), (false, "stop")] {
+        let server = start_with(FakeRunner::saying(text), |profile| profile.chat.calls_end_thinking = on).await;
+        let answer = server.post(CHAT, with(chat("hi"), json!({ "tools": tools() }))).await.body;
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], finish, "{answer}");
+        let counted = answer["usage"]["completion_tokens_details"]["reasoning_tokens"].as_u64().unwrap();
+        let thought = choice["message"]["reasoning"].as_str().unwrap();
+        if on {
+            assert_eq!((thought, counted), ("plan", 5));
+        } else {
+            assert!(thought.contains("<function=grep>") && counted > 50, "{answer}");
+        }
+    }
 }

@@ -122,6 +122,12 @@ async fn a_dead_engine_is_told_everywhere() {
     server.handle.died().await;
     let health = server.get("/health").await;
     assert_eq!((health.status, health.error("code")), (503, &json!("engine_dead")));
+    let reason = server.handle.died().await;
+    assert!(
+        !reason.is_empty() && !health.body.to_string().contains(&reason),
+        "the cause is for the log: {}",
+        health.body
+    );
     let told = server.post(CHAT, with(chat("hi"), json!({ "stream": true }))).await;
     assert_eq!((told.status, told.error("code")), (503, &json!("engine_dead")), "before a stream begins");
 }

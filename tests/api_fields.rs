@@ -111,7 +111,9 @@ async fn numbers_are_checked_at_the_border_and_named() {
         (json!({ "logit_bias": { "65": 101 } }), "logit_bias.65"),
         (json!({ "logit_bias": { "65": true } }), "logit_bias.65"),
         (json!({ "logit_bias": [["a", 1], [1]] }), "logit_bias[1]"),
-        (json!({ "dry_sequence_breakers": ["x", "two"] }), "dry_sequence_breakers[1]"),
+        (json!({ "dry_multiplier": 1, "dry_sequence_breakers": ["x", "two"] }), "dry_sequence_breakers[1]"),
+        (json!({ "dry_sequence_breakers": ["x", ""] }), "dry_sequence_breakers[1]"),
+        (json!({ "repetition_penalty": 0, "repeat_penalty": null }), "repetition_penalty"),
         (json!({ "stop": vec!["x"; 17] }), "stop"),
         (json!({ "stop": ["ok", "y".repeat(1025)] }), "stop[1]"),
         (json!({ "top_logprobs": 1 }), "top_logprobs"),
@@ -137,6 +139,8 @@ async fn values_that_clients_really_send_are_taken() {
         json!({ "stop": [] , "tools": [], "stream_options": null, "functions": [] }),
         json!({ "logit_bias": [[65, -5], ["text", 1.5], [66, false]] }),
         json!({ "top_k": -1, "top_p": 1, "min_p": 0, "presence_penalty": -2, "mirostat": 0.0 }),
+        json!({ "thinking": { "type": "disabled", "budget_tokens": null } }),
+        json!({ "chat_template_kwargs": { "enable_thinking": null } }),
         json!({ "response_format": { "type": "text" }, "store": false, "parallel_tool_calls": true }),
     ];
     for more in cases {

@@ -106,11 +106,32 @@ async fn a_full_queue_turns_clients_away_with_a_time_to_come_back() {
 
 #[tokio::test]
 async fn choices_that_do_not_all_fit_leave_nothing_behind() {
-    let runner = FakeRunner::saying("</think>hello").with_facts(|facts| facts.n_seq_max = 1);
-    let server = start_with(runner, |profile| profile.engine.queue_capacity = 1).await;
-    let told = server.post(CHAT, with(chat("hi"), json!({ "n": 8, "ignore_eos": true }))).await;
+    let (runner, gate) = FakeRunner::saying("</think>hello").with_facts(|facts| facts.n_seq_max = 1).gated();
+    let server = start_with(runner, |profile| (profile.engine.parallel, profile.engine.queue_capacity) = (1, 1)).await;
+    let first = server.open(CHAT, with(chat("hi"), json!({ "stream": true, "ignore_eos": true }))).await;
+    // One of the two finds a place.
+    let told = server.post(CHAT, with(chat("hi"), json!({ "n": 2, "ignore_eos": true }))).await;
     assert_eq!((told.status, told.error("code")), (503, &json!("engine_busy")));
+    drop(first);
+    drop(gate);
     server.until(is_idle).await;
+}
+
+#[tokio::test]
+async fn a_client_that_wants_more_choices_than_there_are_places_is_not_told_to_come_back() {
+    let server = start_with(FakeRunner::saying("</think>hello"), |profile| {
+        (profile.engine.parallel, profile.engine.queue_capacity) = (2, 1);
+    })
+    .await;
+    for (path, body) in [(CHAT, chat("hi")), ("/v1/completions", json!({ "prompt": "hi" }))] {
+        let told = server.post(path, with(body.clone(), json!({ "n": 4 }))).await;
+        assert_eq!(
+            (told.status, told.error("code"), told.error("param")),
+            (400, &json!("limit_exceeded"), &json!("n"))
+        );
+        assert!(!told.headers.contains_key("retry-after"));
+        assert_eq!(server.post(path, with(body, json!({ "n": 3, "max_tokens": 2 }))).await.status, 200);
+    }
 }
 
 #[tokio::test]

@@ -39,12 +39,14 @@ async fn aliases_without_a_version_answer_the_same() {
 async fn properties_say_what_is_off_and_why() {
     let server = start(FakeRunner::saying("x")).await;
     let props = server.get("/props").await.body;
-    for name in ["mtp", "vision", "grammar"] {
+    for name in ["mtp", "vision", "grammar", "kernels"] {
         let feature = &props["features"][name];
         assert_eq!(feature["on"], false, "{name}");
         assert!(feature["why"].as_str().is_some_and(|why| !why.is_empty()), "{name}");
     }
     assert_eq!(props["features"]["thinking_switch"]["on"], true);
+    assert_eq!(props["features"]["chat_template"], "file");
+    assert_eq!(props["features"]["prefix_cache"]["on"], true);
     assert!(props["chat_template"].as_str().unwrap().contains("enable_thinking"));
     assert_eq!((&props["eos_token"], &props["bos_token"]), (&json!("<|im_end|>"), &Value::Null));
     assert_eq!((&props["build_info"], &props["total_slots"]), (&json!("plateau-1.2.3"), &json!(4)));
@@ -128,4 +130,13 @@ async fn a_step_that_hangs_is_seen_in_health_and_metrics() {
     while server.get("/health").await.status != 200 {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_template_that_is_looked_at_says_what_had_no_effect() {
+    let server = start(FakeRunner::saying("x")).await;
+    let body = with(chat("hi"), json!({ "a_new_field": 1, "chat_template_kwargs": { "nobody_reads_this": 1 } }));
+    let answer = server.post("/apply-template", body).await;
+    assert_eq!((answer.status, answer.ignored().len()), (200, 2), "{:?}", answer.ignored());
+    assert_eq!(server.post("/apply-template", chat("hi")).await.ignored(), Vec::<String>::new());
 }

@@ -75,7 +75,7 @@ prop_compose! {
         last_n in prop_oneof![Just(None), (0_u32..60).prop_map(Some)],
         breakers in prop::collection::vec(0_u32..6, 0..2),
     ) -> SamplingParams {
-        let dry = Dry { multiplier, base, allowed_length, last_n, breakers };
+        let dry = Dry { multiplier, base, allowed_length, last_n, breakers: breakers.into() };
         let logit_bias = bias.into_iter().collect();
         SamplingParams { repeat_penalty, presence_penalty, frequency_penalty, penalty_last_n, logit_bias, dry, ..plain() }
     }
@@ -334,7 +334,7 @@ fn a_token_outside_the_penalty_window_is_free_again() {
 }
 
 fn dry(multiplier: f32, breakers: Vec<u32>) -> SamplingParams {
-    let dry = Dry { multiplier, base: 2.0, allowed_length: 2, last_n: None, breakers };
+    let dry = Dry { multiplier, base: 2.0, allowed_length: 2, last_n: None, breakers: breakers.into() };
     SamplingParams { dry, ..SamplingParams::greedy() }
 }
 

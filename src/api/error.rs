@@ -96,7 +96,7 @@ impl ErrorCode {
             ErrorCode::GenerationFailed => ("generation_failed", S::INTERNAL_SERVER_ERROR, SERVER, "The model failed at this request. Others go on; the log has the cause."),
             ErrorCode::Internal => ("internal", S::INTERNAL_SERVER_ERROR, SERVER, "A fault of the server. The log has the cause."),
             ErrorCode::OutOfMemory => ("out_of_memory", S::SERVICE_UNAVAILABLE, UNAVAILABLE, "Memory ran out for this request. Others go on."),
-            ErrorCode::EngineBusy => ("engine_busy", S::SERVICE_UNAVAILABLE, UNAVAILABLE, "The queue is full (`engine.queue_capacity`). `Retry-After` says when to try again."),
+            ErrorCode::EngineBusy => ("engine_busy", S::SERVICE_UNAVAILABLE, UNAVAILABLE, "The queue is full (`engine.queue_capacity`), or as many requests are being prepared as could be queued. `Retry-After` says when to try again."),
             ErrorCode::EngineStopping => ("engine_stopping", S::SERVICE_UNAVAILABLE, UNAVAILABLE, "The server is shutting down."),
             ErrorCode::EngineDead => ("engine_dead", S::SERVICE_UNAVAILABLE, UNAVAILABLE, "The engine stopped after an internal error; the process is about to exit."),
         };
@@ -200,12 +200,9 @@ impl ApiError {
     }
 
     /// A request that cannot be served as it stands.
-    pub fn rejected(error: RequestError, openai_overflow: bool) -> ApiError {
+    pub fn rejected(error: RequestError) -> ApiError {
         let RequestError { kind, param, message } = error;
         let code = match kind {
-            RequestErrorKind::ContextExceeded { n_prompt, n_ctx } => {
-                return ApiError::overflow(n_prompt, n_ctx, openai_overflow);
-            }
             RequestErrorKind::Invalid => ErrorCode::InvalidRequest,
             RequestErrorKind::Unsupported => ErrorCode::UnsupportedParameter,
             RequestErrorKind::TooLarge => ErrorCode::LimitExceeded,

@@ -6,11 +6,12 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 
+use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::{SelectAll, Stream, StreamExt, unfold};
 
 use super::choice::{ChoiceReader, End, Update};
-use super::error::{ApiError, ErrorCode};
+use super::error::ApiError;
 use super::lower::Reply;
 use super::render::Render;
 use super::wire::{CachedTokens, ReasoningTokens, TimingsBody, UsageBody};
@@ -93,6 +94,8 @@ fn indexed(index: usize, stream: EventStream) -> Events {
 pub struct Tally {
     n_per_prompt: usize,
     usage: Usage,
+    /// Over all choices, as `timings`: `usage` has it once a prompt.
+    n_cached: usize,
     reasoning_tokens: Option<usize>,
     timings: Timings,
 }
@@ -109,6 +112,7 @@ impl Tally {
             self.usage.prompt += end.usage.prompt;
             self.usage.cached += end.usage.cached;
         }
+        self.n_cached += end.usage.cached;
         self.usage.completion += end.usage.completion;
         if let Some(n) = end.reasoning_tokens {
             self.reasoning_tokens = Some(self.reasoning_tokens.unwrap_or(0) + n);
@@ -139,7 +143,7 @@ impl Tally {
         let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms } = self.timings;
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         TimingsBody {
-            cache_n: self.usage.cached,
+            cache_n: self.n_cached,
             prompt_n,
             prompt_ms,
             prompt_per_token_ms: ratio(prompt_ms, prompt_n as f64),
@@ -152,16 +156,6 @@ impl Tally {
             queue_ms,
         }
     }
-}
-
-/// Runs `work` where it may block.
-pub async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        let message = "the request could not be prepared";
-        Err(ApiError::new(ErrorCode::Internal, message).with_diagnostic(error.to_string()))
-    })
 }
 
 /// A request that is ready to run.
@@ -188,13 +182,19 @@ pub async fn respond<R: Render>(state: &ApiState, job: Job<R>) -> Result<Respons
     if let Ok(value) = id.parse() {
         headers.insert(ID_HEADER, value);
     }
-    if !ignored.is_empty() {
-        tracing::debug!(id, ?ignored, "fields without effect");
-        if let Ok(value) = shown(&ignored).parse() {
-            headers.insert(IGNORED_HEADER, value);
-        }
-    }
+    report_ignored(headers, &ignored);
     Ok(response)
+}
+
+/// Tells the client which fields had no effect.
+pub fn report_ignored(headers: &mut HeaderMap, ignored: &[String]) {
+    if ignored.is_empty() {
+        return;
+    }
+    tracing::debug!(?ignored, "fields without effect");
+    if let Ok(value) = shown(ignored).parse() {
+        headers.insert(IGNORED_HEADER, value);
+    }
 }
 
 /// Names as a header can carry them.
@@ -225,7 +225,7 @@ mod tests {
         let end = |prompt, completion| End {
             finish_reason: "stop",
             usage: Usage { prompt, cached: 1, completion },
-            timings: Timings::default(),
+            timings: Timings { prompt_n: prompt - 1, ..Timings::default() },
             reasoning_tokens: Some(2),
         };
         let mut tally = Tally::new(2);
@@ -235,6 +235,8 @@ mod tests {
         let usage = tally.usage();
         assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.total_tokens), (30, 10, 40));
         assert_eq!(usage.prompt_tokens_details.cached_tokens, 2);
+        let timings = tally.timings();
+        assert_eq!((timings.cache_n, timings.prompt_n), (4, 56), "timings are of the work of all choices");
         assert_eq!(usage.completion_tokens_details, Some(ReasoningTokens { reasoning_tokens: 8 }));
     }
 }

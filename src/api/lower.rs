@@ -1,5 +1,5 @@
 //! From wire types to the chat layer's requests. Every wire struct is taken apart without `..`: a new field does not compile
-//! until somebody decided what it does.
+//! until somebody decided what it does. The fields of sampling are handed over as they are.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -42,7 +42,7 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
         thinking,
         reasoning_effort,
         reasoning,
-    } = typed(own)?;
+    } = typed(&Value::Object(own))?;
     let messages = messages.ok_or_else(|| missing("messages"))?;
     let logprobs = match (logprobs, top_logprobs) {
         (Some(true), top) => Some(Named { param: "top_logprobs", value: top.map_or(0, |Int(n)| n) }),
@@ -67,7 +67,7 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
 /// Lowers the body of `/v1/completions`.
 pub fn completion(body: Map<String, Value>, served: &str) -> Result<Lowered<CompletionRequest>, ApiError> {
     let Sorted { shared, own, mut ignored } = fields::sort(body, Endpoint::Completions)?;
-    let CompletionBody { prompt, echo, best_of, logprobs, special, skip_special_tokens } = typed(own)?;
+    let CompletionBody { prompt, echo, best_of, logprobs, special, skip_special_tokens } = typed(&Value::Object(own))?;
     let prompt = prompt.ok_or_else(|| missing("prompt"))?;
     let logprobs = logprobs.map(|Int(value)| Named { param: "logprobs", value });
     let (reply, generation) = shared_fields(shared, logprobs, served, &mut ignored)?;
@@ -87,6 +87,7 @@ fn shared_fields(
     served: &str,
     ignored: &mut Vec<String>,
 ) -> Result<(Reply, GenerationFields), ApiError> {
+    let shared = Value::Object(shared);
     let GenerationBody {
         model,
         stream,
@@ -100,26 +101,8 @@ fn shared_fields(
         ignore_eos,
         cache_prompt,
         n_probs,
-        seed,
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        typical_p,
-        xtc_probability,
-        xtc_threshold,
-        dry_multiplier,
-        dry_base,
-        dry_allowed_length,
-        dry_penalty_last_n,
-        dry_sequence_breakers,
-        repeat_penalty,
-        repetition_penalty,
-        repeat_last_n,
-        presence_penalty,
-        frequency_penalty,
-        logit_bias,
-    } = typed(shared)?;
+    } = typed(&shared)?;
+    let sampling: SamplingFields = typed(&shared)?;
     if model.is_some_and(|name| name != served) {
         ignored.push("model".to_owned());
     }
@@ -128,26 +111,6 @@ fn shared_fields(
     if progress && !reply.stream {
         ignored.push("return_progress".to_owned());
     }
-    let sampling = SamplingFields {
-        temperature,
-        top_k: top_k.map(|Int(v)| v),
-        top_p,
-        min_p,
-        typical_p,
-        xtc_probability,
-        xtc_threshold,
-        dry_multiplier,
-        dry_base,
-        dry_allowed_length: dry_allowed_length.map(|Int(v)| v),
-        dry_penalty_last_n: dry_penalty_last_n.map(|Int(v)| v),
-        dry_sequence_breakers,
-        repeat_penalty: first([("repeat_penalty", repeat_penalty), ("repetition_penalty", repetition_penalty)]),
-        repeat_last_n: repeat_last_n.map(|Int(v)| v),
-        presence_penalty,
-        frequency_penalty,
-        logit_bias,
-        seed: seed.map(|Int(v)| v),
-    };
     let n_probs = n_probs.filter(|n| n.0 != 0);
     let limits =
         [("max_completion_tokens", max_completion_tokens), ("max_tokens", max_tokens), ("n_predict", n_predict)];
@@ -188,8 +151,8 @@ fn first<T, const N: usize>(spellings: [(&'static str, Option<T>); N]) -> Option
 }
 
 /// Reads a wire type; the error names the field.
-pub fn typed<T: DeserializeOwned>(body: Map<String, Value>) -> Result<T, ApiError> {
-    serde_path_to_error::deserialize(Value::Object(body)).map_err(|error| {
+pub fn typed<T: DeserializeOwned>(body: &Value) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(body).map_err(|error| {
         let path = error.path().to_string();
         let what = error.into_inner().to_string();
         if path == "." {

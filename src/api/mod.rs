@@ -16,6 +16,7 @@ mod guard;
 mod lower;
 mod models;
 mod ops;
+mod preparing;
 mod render;
 pub mod routes;
 mod sse;
@@ -23,7 +24,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
-use crate::chat::ChatTemplate;
+use crate::chat::{ChatTemplate, TemplateOrigin};
 use crate::config::Profile;
 use crate::engine::Handle;
 use crate::telemetry::Metrics;
@@ -31,6 +32,7 @@ use crate::text::tokenizer::Tokenizer;
 use crate::units::Bytes;
 
 pub use error::{ApiError, ErrorCode};
+pub use preparing::Preparing;
 pub use routes::router;
 
 /// Names the fields of the request that had no effect.
@@ -48,6 +50,7 @@ pub struct ApiState {
     pub model: Arc<ModelInfo>,
     pub metrics: Metrics,
     pub build: Arc<BuildInfo>,
+    pub preparing: Preparing,
 }
 
 /// The served model as clients are told about it.
@@ -65,6 +68,8 @@ pub struct ModelInfo {
     pub quantization: String,
     /// Layers of its multi-token-prediction block; 0 where the file has none.
     pub n_layer_mtp: u32,
+    /// Where its chat template comes from.
+    pub template: TemplateOrigin,
 }
 
 /// The running program.

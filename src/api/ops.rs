@@ -6,11 +6,12 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, ErrorCode, unwell};
 use super::wire::{DetokenizeBody, Int, TokenizeBody};
-use super::{ApiState, extract, generation, lower};
+use super::{ApiState, extract, lower};
 use crate::engine::Health;
 use crate::engine::stats::{EngineStats, Phase, SequenceStats};
 use crate::telemetry::EngineAges;
@@ -28,8 +29,9 @@ pub async fn health(State(state): State<ApiState>) -> Result<Response, ApiError>
         Health::Ok => Ok(Json(json!({ "status": "ok" })).into_response()),
         Health::Stopping => Err(ApiError::new(ErrorCode::EngineStopping, "the engine is shutting down")),
         Health::Dead(reason) => {
-            let message = format!("the engine stopped after an internal error: {reason}");
-            Err(ApiError::new(ErrorCode::EngineDead, message))
+            // Everyone may ask here: the cause is for the log.
+            let message = "the engine stopped after an internal error";
+            Err(ApiError::new(ErrorCode::EngineDead, message).with_diagnostic(reason))
         }
     }
 }
@@ -99,7 +101,13 @@ fn features(state: &ApiState) -> Value {
         "mtp": feature(false, mtp),
         "vision": feature(false, "this build reads text only"),
         "grammar": feature(false, "this build does not constrain output: response_format and grammar are refused"),
-        "prefix_cache": feature(true, "a sequence keeps its state, and a request reuses the common beginning that the memory allows"),
+        "kernels": feature(false, "all work on the device is done by llama.cpp: this build has no kernels of its own yet"),
+        "prefix_cache": feature(
+            true,
+            "a sequence keeps its state after an answer; the state of a hybrid model cannot be cut, so a prompt reuses it \
+             only where it extends all that the sequence holds; a model of attention alone reuses the common beginning",
+        ),
+        "chat_template": state.model.template.describe(),
         "tools": feature(tools, if tools { "the template prints tools" } else { "the template does not mention tools" }),
         "thinking_switch": feature(
             switch,
@@ -151,9 +159,9 @@ fn sequence(stats: &SequenceStats) -> Value {
 /// `POST /tokenize`.
 pub async fn tokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
     let bytes = extract::body(request, &state.profile.limits).await?;
-    let tokens = generation::off_thread(move || {
-        let TokenizeBody { content, add_special, parse_special, with_pieces } =
-            lower::typed(extract::object(&bytes, &state.profile.limits)?)?;
+    let preparing = state.preparing.clone();
+    let work = move || {
+        let TokenizeBody { content, add_special, parse_special, with_pieces } = body(&bytes, &state)?;
         let tokenizer = &state.tokenizer;
         let specials = if parse_special.unwrap_or(true) { Specials::Parse } else { Specials::AsText };
         let tokens = encode(tokenizer, &content.replace(GUARD, ""), specials, add_special)
@@ -163,9 +171,13 @@ pub async fn tokenize(State(state): State<ApiState>, request: Request) -> Result
         } else {
             tokens.into_iter().map(|token| json!(token.0)).collect::<Vec<Value>>()
         })
-    })
-    .await?;
+    };
+    let tokens = preparing.run(work).await?;
     Ok(Json(json!({ "tokens": tokens })))
+}
+
+fn body<T: DeserializeOwned>(bytes: &[u8], state: &ApiState) -> Result<T, ApiError> {
+    lower::typed(&Value::Object(extract::object(bytes, &state.profile.limits)?))
 }
 
 /// The tokenizer adds BOS to parsed text only, and always: both are mended here.
@@ -199,8 +211,9 @@ fn piece(tokenizer: &Tokenizer, token: Token) -> Value {
 /// `POST /detokenize`.
 pub async fn detokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
     let bytes = extract::body(request, &state.profile.limits).await?;
-    let content = generation::off_thread(move || {
-        let DetokenizeBody { tokens } = lower::typed(extract::object(&bytes, &state.profile.limits)?)?;
+    let preparing = state.preparing.clone();
+    let work = move || {
+        let DetokenizeBody { tokens } = body(&bytes, &state)?;
         let n_vocab = state.tokenizer.n_vocab();
         let token = |(i, Int(id)): (usize, Int)| match u32::try_from(id) {
             Ok(id) if (id as usize) < n_vocab => Ok(Token(id)),
@@ -211,7 +224,7 @@ pub async fn detokenize(State(state): State<ApiState>, request: Request) -> Resu
         };
         let tokens = tokens.into_iter().enumerate().map(token).collect::<Result<Vec<Token>, ApiError>>()?;
         Ok(state.tokenizer.decode(&tokens, true))
-    })
-    .await?;
+    };
+    let content = preparing.run(work).await?;
     Ok(Json(json!({ "content": content })))
 }

@@ -36,13 +36,9 @@ pub fn stream<R: Render>(state: &ApiState, generation: Generation, mut render: R
     });
     // A proxy that collects a response before it passes it on would defeat the stream.
     let headers = [("x-accel-buffering", "no")];
-    match state.profile.server.ping_seconds {
-        0 => (headers, Sse::new(events)).into_response(),
-        seconds => {
-            let ping = KeepAlive::new().interval(Duration::from_secs(u64::from(seconds))).text("ping");
-            (headers, Sse::new(events).keep_alive(ping)).into_response()
-        }
-    }
+    let seconds = u64::from(state.profile.server.ping_seconds);
+    let ping = KeepAlive::new().interval(Duration::from_secs(seconds)).text("ping");
+    (headers, Sse::new(events).keep_alive(ping)).into_response()
 }
 
 impl<R: Render> Streaming<R> {

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::api::{ApiState, router};
+use crate::api::{ApiState, Preparing, router};
 use crate::config::{Profile, ServerConfig};
 use crate::engine::{Joiner, Shutdown};
 
@@ -66,6 +66,7 @@ fn compose(started: Started) -> (axum::Router, Joiner) {
         tokenizer: handle.tokenizer().clone(),
         handle,
         template: Arc::new(template),
+        preparing: Preparing::new(&profile.engine),
         profile: Arc::new(profile),
         model: Arc::new(model),
         metrics,

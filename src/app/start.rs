@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::api::{BuildInfo, ModelInfo};
-use crate::chat::{ChatTemplate, template::default_template};
+use crate::chat::{ChatTemplate, TemplateOrigin, template::default_template};
 use crate::config::{EngineConfig, ModelConfig, Profile};
 use crate::engine::{Engine, EngineSettings, EngineStartError, Handle, Joiner, Loaded};
 use crate::telemetry::Metrics;
@@ -71,6 +71,7 @@ fn describe(profile: &Profile, file: &ModelFile, header: &Header, handle: &Handl
         size: Bytes(header.gguf.tensors.iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
         quantization: facts.quantization.clone(),
         n_layer_mtp: facts.n_layer_mtp,
+        template: TemplateOrigin::of(profile.chat.template.is_some(), facts.chat_template.is_some()),
     }
 }
 

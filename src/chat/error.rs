@@ -8,8 +8,6 @@ pub enum RequestErrorKind {
     Unsupported,
     /// Longer than a limit of the profile.
     TooLarge,
-    /// The prompt does not fit the context.
-    ContextExceeded { n_prompt: usize, n_ctx: usize },
 }
 
 /// `param` is a path into the body, e.g. `messages[2].content[0].type`; `message` names the value and the fix.

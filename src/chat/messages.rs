@@ -5,13 +5,13 @@
 
 mod calls;
 mod content;
+mod continued;
 
 use serde_json::{Map, Value};
 
 use super::RequestError;
 
-/// Stands behind the text that the model is to continue; a noncharacter of Unicode, so it never is client text.
-pub const CONTINUE_MARK: char = '\u{FDD1}';
+pub use continued::{CONTINUE_MARK, Continued, cut_at_mark, mark_final};
 
 /// What `normalise` needs to know.
 pub struct NormaliseOptions<'a> {
@@ -62,45 +62,6 @@ pub fn guard_value(value: &Value, guard: &dyn Fn(&str) -> String) -> Value {
         Value::Array(items) => items.iter().map(|item| guard_value(item, guard)).collect(),
         Value::Object(map) => map.iter().map(|(key, value)| (guard(key), guard_value(value, guard))).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
-}
-
-/// Prepares normalised messages for `continue_final_message`: marks the end of the text that the model is to continue, the
-/// last message's content or, where that is empty, its reasoning. Render them without a generation prompt, then `cut_at_mark`.
-///
-/// # Errors
-/// The last message is not from the assistant, is empty, or calls tools.
-pub fn mark_final(messages: &mut [Value]) -> Result<(), RequestError> {
-    let refuse = |message: &str| Err(RequestError::invalid("continue_final_message", message));
-    let Some(last) = messages.last_mut().filter(|last| last["role"] == "assistant") else {
-        return refuse("continue_final_message needs a last message of role assistant; add one or leave the field out");
-    };
-    if last.get("tool_calls").is_some() {
-        return refuse("the last message calls tools, which ends it; there is nothing to continue");
-    }
-    for field in ["content", "reasoning_content"] {
-        if let Some(Value::String(text)) = last.get_mut(field)
-            && !text.is_empty()
-        {
-            text.retain(|c| c != CONTINUE_MARK);
-            text.push(CONTINUE_MARK);
-            return Ok(());
-        }
-    }
-    refuse("the last assistant message is empty; leave continue_final_message out to start a new answer")
-}
-
-/// The prompt up to the text marked by `mark_final`: it ends exactly there, whatever the template puts behind it.
-///
-/// # Errors
-/// The template does not print the last message's text.
-pub fn cut_at_mark(rendered: &str) -> Result<String, RequestError> {
-    match rendered.rfind(CONTINUE_MARK) {
-        Some(at) => Ok(rendered[..at].replace(CONTINUE_MARK, "")),
-        None => Err(RequestError::unsupported(
-            "continue_final_message",
-            "the chat template of this model does not print the last assistant message, so it cannot be continued",
-        )),
     }
 }
 

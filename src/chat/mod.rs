@@ -1,10 +1,12 @@
 //! From a chat request to tokens, and from generated text back to reasoning, content and tool calls. Knows neither HTTP nor
 //! the engine thread; everything here is a pure function of its input.
 
+mod breakers;
 pub mod error;
 pub mod generation;
 pub mod jinja;
 pub mod messages;
+pub mod number;
 pub mod output;
 pub mod prepare;
 pub mod reasoning;
@@ -19,5 +21,5 @@ pub use messages::normalise;
 pub use output::{Collected, CollectedCall, OutputDelta, OutputFormat, OutputParser, Thinking, collect};
 pub use prepare::{Prepare, Prepared, Rendered};
 pub use request::{ChatRequest, CompletionRequest};
-pub use template::{ChatTemplate, RenderInput, TemplateError};
+pub use template::{ChatTemplate, RenderInput, TemplateError, TemplateOrigin};
 pub use tools::{Tool, ToolChoice, ToolFields, ToolLimits, ToolSettings};

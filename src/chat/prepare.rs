@@ -9,31 +9,17 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::generation::{self, Generation};
-use super::messages::{NormaliseOptions, normalise};
+use super::messages::{Continued, NormaliseOptions, cut_at_mark, guard_value, mark_final, normalise};
 use super::request::{ChatRequest, CompletionRequest};
 use super::sampling::{SamplingContext, token_id};
-use super::template::{ChatTemplate, RenderInput, TemplateError};
-use super::thinking::{self, Continued, ThinkingChoice};
+use super::template::{ChatTemplate, RESERVED_KWARGS, RenderInput, TemplateError};
+use super::thinking::{self, ThinkingChoice};
 use super::tools::{ToolFields, ToolLimits, ToolSettings};
 use super::{OutputFormat, RequestError, Thinking};
 use crate::config::Profile;
 use crate::engine::{GenerationRequest, PromptItem};
 use crate::text::tokenizer::{CodecError, GUARD, Specials, Tokenizer};
 use crate::units::Token;
-
-/// Stands where a continued message ends in the rendered prompt: a noncharacter that no template changes.
-const CONTINUE_HERE: char = '\u{FDD1}';
-
-/// Names in a template that `chat_template_kwargs` may not set, with what to send instead.
-const RESERVED_KWARGS: [(&str, &str); 7] = [
-    ("messages", "the field `messages`"),
-    ("tools", "the field `tools`"),
-    ("add_generation_prompt", "the field `add_generation_prompt`"),
-    ("continue_final_message", "the field `continue_final_message`"),
-    ("bos_token", "nothing: the model says what it is"),
-    ("eos_token", "nothing: the model says what it is"),
-    ("chat_template", "nothing: templates come from the model or the profile, never from a request"),
-];
 
 /// What requests are prepared with.
 pub struct Prepare<'a> {
@@ -82,6 +68,7 @@ impl Prepare<'_> {
     pub fn chat(&self, mut request: ChatRequest) -> Result<Prepared, RequestError> {
         let fields = std::mem::take(&mut request.generation);
         let generation = generation::check(fields, self.profile, &self.sampling_context())?;
+        self.check_places("n", generation.n)?;
         let rendered = self.render(request)?;
         let tokens =
             self.tokenizer.encode(&rendered.prompt, Specials::Parse).map_err(|e| not_encoded("messages", &e))?;
@@ -106,13 +93,7 @@ impl Prepare<'_> {
             return Err(RequestError::unsupported("echo", message));
         }
         let prompts = self.prompts(&prompt)?;
-        let n_choices = prompts.len().saturating_mul(generation.n);
-        let most = (self.profile.engine.parallel + self.profile.engine.queue_capacity) as usize;
-        if n_choices > most {
-            let message =
-                format!("{n_choices} choices were asked for, at most {most} can be queued; send fewer prompts");
-            return Err(RequestError::too_large("prompt", message));
-        }
+        self.check_places(if prompts.len() > 1 { "prompt" } else { "n" }, prompts.len().saturating_mul(generation.n))?;
         let (tokens, texts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
         Ok(Prepared {
             requests: self.requests(&tokens, &generation, show_control),
@@ -140,9 +121,6 @@ impl Prepare<'_> {
             tools: tools.as_ref(),
             tool_choice: tool_choice.as_ref(),
             parallel_tool_calls: parallel_tool_calls.as_ref(),
-            // The old pair is refused before it gets here.
-            functions: None,
-            function_call: None,
         };
         let tools = ToolSettings::from_fields(tools, self.tool_limits())?;
         check_kwargs(&template_kwargs)?;
@@ -157,7 +135,7 @@ impl Prepare<'_> {
             }
             (asked, continues) => asked.unwrap_or(!continues),
         };
-        let continued = if continue_final_message { Some(mark_end(&mut messages)?) } else { None };
+        let continued = if continue_final_message { Some(mark_final(&mut messages)?) } else { None };
         let input = RenderInput {
             messages,
             tools: tools.tools.iter().map(|tool| self.guarded(&tool.raw)).collect(),
@@ -166,16 +144,26 @@ impl Prepare<'_> {
         };
         let mut prompt = self.template.render(&input).map_err(not_rendered)?;
         if continued.is_some() {
-            cut_at_mark(&mut prompt)?;
+            prompt = cut_at_mark(&prompt)?;
         }
         let thinking = self.start(&prompt, continued.as_ref());
         let format = OutputFormat {
             thinking,
             tools: tools.callable().to_vec(),
             parallel: tools.parallel,
-            calls_end_thinking: true,
+            calls_end_thinking: self.profile.chat.calls_end_thinking,
         };
         Ok(Rendered { prompt, format, ignored })
+    }
+
+    /// More choices than the engine has places for could never be taken, however long the client waits.
+    fn check_places(&self, param: &str, n_choices: usize) -> Result<(), RequestError> {
+        let most = (self.profile.engine.parallel + self.profile.engine.queue_capacity) as usize;
+        if n_choices <= most {
+            return Ok(());
+        }
+        let message = format!("{n_choices} choices were asked for, at most {most} can be queued; ask for fewer");
+        Err(RequestError::too_large(param, message))
     }
 
     fn start(&self, prompt: &str, continued: Option<&Continued>) -> Thinking {
@@ -208,7 +196,7 @@ impl Prepare<'_> {
 
     /// What the request says and the template has no use for.
     fn unused(&self, choice: &ThinkingChoice, kwargs: &Map<String, Value>, tools: &ToolSettings) -> Vec<String> {
-        let mut out = Vec::new();
+        let mut out = tools.ignored.clone();
         let effort = self.template.mentions("reasoning_effort");
         let switch = self.template.mentions("enable_thinking");
         for field in &choice.spoken {
@@ -226,7 +214,13 @@ impl Prepare<'_> {
         out
     }
 
+    fn guarded(&self, value: &Value) -> Value {
+        guard_value(value, &|text| self.tokenizer.guard(text))
+    }
+
     fn kwargs(&self, mut kwargs: Map<String, Value>, choice: ThinkingChoice) -> Map<String, Value> {
+        // A template would take null for a choice.
+        kwargs.retain(|name, value| name != "enable_thinking" || !value.is_null());
         kwargs.iter_mut().for_each(|(_, value)| *value = self.guarded(value));
         if let Some(on) = choice.enabled {
             kwargs.insert("enable_thinking".to_owned(), Value::Bool(on));
@@ -235,18 +229,6 @@ impl Prepare<'_> {
             kwargs.entry("reasoning_effort").or_insert(Value::String(effort));
         }
         kwargs
-    }
-
-    /// Every text in `value` made safe for a template, names of members too.
-    fn guarded(&self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.tokenizer.guard(text)),
-            Value::Array(list) => Value::Array(list.iter().map(|value| self.guarded(value)).collect()),
-            Value::Object(map) => {
-                Value::Object(map.iter().map(|(k, value)| (self.tokenizer.guard(k), self.guarded(value))).collect())
-            }
-            scalar => scalar.clone(),
-        }
     }
 
     /// Tokens and text of every prompt.
@@ -322,44 +304,6 @@ fn check_kwargs(kwargs: &Map<String, Value>) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Puts the mark behind the last message's text, or behind its reasoning where it has no text yet.
-fn mark_end(messages: &mut [Value]) -> Result<Continued, RequestError> {
-    let path = "continue_final_message";
-    let last = messages.last_mut().and_then(Value::as_object_mut);
-    let last = last.filter(|message| message.get("role").and_then(Value::as_str) == Some("assistant"));
-    let Some(message) = last else {
-        return Err(RequestError::invalid(
-            path,
-            "there is nothing to continue: the last message is not the assistant's",
-        ));
-    };
-    if message.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|list| !list.is_empty())) {
-        return Err(RequestError::invalid(path, "a message with tool calls cannot be continued; send their results"));
-    }
-    let text_of = |message: &Map<String, Value>, key: &str| match message.get(key) {
-        Some(Value::String(text)) => text.clone(),
-        _ => String::new(),
-    };
-    let (text, reasoning) = (text_of(message, "content"), text_of(message, "reasoning_content"));
-    let in_reasoning = text.is_empty() && !reasoning.is_empty();
-    let (key, marked) = if in_reasoning { ("reasoning_content", &reasoning) } else { ("content", &text) };
-    message.insert(key.to_owned(), Value::String(format!("{marked}{CONTINUE_HERE}")));
-    Ok(Continued { text, in_reasoning })
-}
-
-fn cut_at_mark(prompt: &mut String) -> Result<(), RequestError> {
-    match prompt.rfind(CONTINUE_HERE) {
-        Some(at) => {
-            prompt.truncate(at);
-            Ok(())
-        }
-        None => {
-            let message = "the model's template does not print the last message, so it cannot be continued";
-            Err(RequestError::unsupported("continue_final_message", message))
-        }
-    }
-}
-
 fn not_encoded(param: &str, error: &CodecError) -> RequestError {
     RequestError::invalid(param, format!("the text cannot be tokenised: {error}"))
 }
@@ -431,6 +375,24 @@ mod tests {
         let (prepared, prompt) = prepared(TEMPLATE, request).unwrap();
         assert_eq!(prompt, "[user] hi\n[assistant] a list:\n- ");
         assert_eq!(prepared.format.unwrap().thinking, Thinking::Off);
+    }
+
+    #[test]
+    fn a_null_switch_is_no_choice() {
+        let template = "{{ enable_thinking is defined }} {{ other is none }}";
+        let template_kwargs = json!({ "enable_thinking": null, "other": null }).as_object().unwrap().clone();
+        let request = ChatRequest { template_kwargs, ..saying(json!([{ "role": "user", "content": "hi" }])) };
+        assert_eq!(prepared(template, request).unwrap().1, "False True");
+    }
+
+    #[test]
+    fn names_that_the_server_sets_are_refused_and_never_dropped() {
+        for (name, _) in RESERVED_KWARGS {
+            let template_kwargs = Map::from_iter([(name.to_owned(), json!("x"))]);
+            let request = ChatRequest { template_kwargs, ..saying(json!([{ "role": "user", "content": "hi" }])) };
+            let error = prepared(TEMPLATE, request).unwrap_err();
+            assert_eq!(error.param, Some(format!("chat_template_kwargs.{name}")));
+        }
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! Deliberately absent: defaults and ranges (`generation`, `sampling`, `thinking`) and the names of HTTP.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
+
+use super::number;
 
 /// A value with the name of the request field that carried it, where several fields say the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,10 +65,14 @@ pub struct GenerationFields {
     pub sampling: SamplingFields,
 }
 
-/// The sampling chain's knobs.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The sampling chain's knobs, under the names that clients send. It is read straight from a body: fields of others in it are
+/// passed by.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
 pub struct SamplingFields {
     pub temperature: Option<f64>,
+    #[serde(deserialize_with = "number::optional")]
     pub top_k: Option<i64>,
     pub top_p: Option<f64>,
     pub min_p: Option<f64>,
@@ -74,14 +81,20 @@ pub struct SamplingFields {
     pub xtc_threshold: Option<f64>,
     pub dry_multiplier: Option<f64>,
     pub dry_base: Option<f64>,
+    #[serde(deserialize_with = "number::optional")]
     pub dry_allowed_length: Option<i64>,
+    #[serde(deserialize_with = "number::optional")]
     pub dry_penalty_last_n: Option<i64>,
     pub dry_sequence_breakers: Option<Vec<String>>,
-    pub repeat_penalty: Option<Named<f64>>,
+    pub repeat_penalty: Option<f64>,
+    /// Another name; `repeat_penalty` wins.
+    pub repetition_penalty: Option<f64>,
+    #[serde(deserialize_with = "number::optional")]
     pub repeat_last_n: Option<i64>,
     pub presence_penalty: Option<f64>,
     pub frequency_penalty: Option<f64>,
     /// `{"id": bias}` or `[[id or text, bias or false], ...]`.
     pub logit_bias: Option<Value>,
+    #[serde(deserialize_with = "number::optional")]
     pub seed: Option<i64>,
 }

@@ -3,19 +3,17 @@
 //! Nothing is clamped: a value outside its range is refused by name.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::RequestError;
-use super::request::{Named, SamplingFields};
+use super::request::SamplingFields;
+use super::{RequestError, breakers};
 use crate::config::SamplingDefaults;
 use crate::sampling::{Dry, SamplingParams, Xtc};
 use crate::text::tokenizer::{Specials, Tokenizer};
 
-/// Texts over which DRY's repeated runs do not reach when the request names none.
-const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
-/// Most sequence breakers and most biased tokens of a request: enough for any list a client makes on purpose.
-const MAX_BREAKERS: usize = 64;
+/// Most biased tokens of a request: enough for any list a client makes on purpose.
 const MAX_BIASES: usize = 4096;
 /// A look-back in tokens: -1 is all, 0 is off.
 const LAST_N: RangeInclusive<i64> = -1..=i32::MAX as i64;
@@ -44,6 +42,7 @@ pub fn check(fields: SamplingFields, context: &SamplingContext<'_>) -> Result<Sa
         dry_penalty_last_n,
         dry_sequence_breakers,
         repeat_penalty,
+        repetition_penalty,
         repeat_last_n,
         presence_penalty,
         frequency_penalty,
@@ -51,7 +50,18 @@ pub fn check(fields: SamplingFields, context: &SamplingContext<'_>) -> Result<Sa
         seed,
     } = fields;
     let defaults = context.defaults;
-    let repeat = repeat_penalty.unwrap_or(Named { param: "repeat_penalty", value: f64::from(defaults.repeat_penalty) });
+    let repeat = match (repeat_penalty, repetition_penalty) {
+        (None, Some(_)) => ("repetition_penalty", repetition_penalty),
+        _ => ("repeat_penalty", repeat_penalty),
+    };
+    let mut dry = Dry {
+        multiplier: float("dry_multiplier", dry_multiplier, 0.0, 0.0..=100.0)?,
+        base: float("dry_base", dry_base, 1.75, 1.0..=100.0)?,
+        allowed_length: integer("dry_allowed_length", dry_allowed_length, 2, 0..=65_536)? as u32,
+        last_n: last_n(integer("dry_penalty_last_n", dry_penalty_last_n, -1, LAST_N)?),
+        breakers: Arc::default(),
+    };
+    dry.breakers = breakers::tokens(dry_sequence_breakers.as_deref(), dry.is_on(), context.tokenizer)?;
     Ok(SamplingParams {
         temperature: float("temperature", temperature, defaults.temperature, 0.0..=10.0)?,
         top_k: integer("top_k", top_k, i64::from(defaults.top_k), -1..=i64::from(i32::MAX))?.max(0) as u32,
@@ -62,14 +72,8 @@ pub fn check(fields: SamplingFields, context: &SamplingContext<'_>) -> Result<Sa
             probability: float("xtc_probability", xtc_probability, 0.0, 0.0..=1.0)?,
             threshold: float("xtc_threshold", xtc_threshold, 0.1, 0.0..=1.0)?,
         },
-        dry: Dry {
-            multiplier: float("dry_multiplier", dry_multiplier, 0.0, 0.0..=100.0)?,
-            base: float("dry_base", dry_base, 1.75, 1.0..=100.0)?,
-            allowed_length: integer("dry_allowed_length", dry_allowed_length, 2, 0..=65_536)? as u32,
-            last_n: last_n(integer("dry_penalty_last_n", dry_penalty_last_n, -1, LAST_N)?),
-            breakers: breakers(dry_sequence_breakers, context.tokenizer)?,
-        },
-        repeat_penalty: float(repeat.param, Some(repeat.value), 1.0, 0.01..=10.0)?,
+        dry,
+        repeat_penalty: float(repeat.0, repeat.1, defaults.repeat_penalty, 0.01..=10.0)?,
         presence_penalty: float("presence_penalty", presence_penalty, defaults.presence_penalty, -10.0..=10.0)?,
         frequency_penalty: float("frequency_penalty", frequency_penalty, defaults.frequency_penalty, -10.0..=10.0)?,
         penalty_last_n: last_n(integer("repeat_last_n", repeat_last_n, i64::from(defaults.penalty_last_n), LAST_N)?),
@@ -116,27 +120,6 @@ fn out_of_range<T: std::fmt::Display>(param: &str, value: T, low: T, high: T) ->
 
 fn last_n(value: i64) -> Option<u32> {
     u32::try_from(value).ok()
-}
-
-fn breakers(texts: Option<Vec<String>>, tokenizer: &Tokenizer) -> Result<Vec<u32>, RequestError> {
-    let one_token = |text: &str| match tokenizer.encode(text, Specials::AsText).as_deref() {
-        Ok([token]) => Some(token.0),
-        _ => None,
-    };
-    let Some(texts) = texts else {
-        return Ok(DRY_BREAKERS.iter().filter_map(|text| one_token(text)).collect());
-    };
-    if texts.len() > MAX_BREAKERS {
-        let message = format!("{} sequence breakers were sent, at most {MAX_BREAKERS} are served", texts.len());
-        return Err(RequestError::too_large("dry_sequence_breakers", message));
-    }
-    let breaker = |(i, text): (usize, &String)| {
-        one_token(text).ok_or_else(|| {
-            let message = format!("the breaker {text:?} is not one token of this model; send texts of one token each");
-            RequestError::invalid(format!("dry_sequence_breakers[{i}]"), message)
-        })
-    };
-    texts.iter().enumerate().map(breaker).collect()
 }
 
 fn biases(value: &Value, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, RequestError> {
@@ -224,7 +207,9 @@ mod tests {
         let params = checked(SamplingFields::default()).unwrap();
         assert_eq!((params.temperature, params.top_k, params.top_p, params.seed), (0.6, 20, 0.95, 9));
         assert_eq!((params.penalty_last_n, params.dry.last_n), (Some(64), None));
-        assert_eq!(params.dry.breakers, [u32::from(b'\n'), u32::from(b':'), u32::from(b'"'), u32::from(b'*')]);
+        assert!(params.dry.breakers.is_empty(), "DRY is off");
+        let on = checked(SamplingFields { dry_multiplier: Some(0.5), ..SamplingFields::default() }).unwrap();
+        assert_eq!(*on.dry.breakers, [b'\n', b'"', b'*', b':'].map(u32::from));
     }
 
     #[test]

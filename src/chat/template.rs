@@ -15,18 +15,50 @@ const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }
 
 const TEMPLATE_NAME: &str = "chat_template";
 
-/// Names that `chat_template_kwargs` may not carry: the server sets them, or they are the template itself.
-pub const RESERVED_KWARGS: [&str; 9] = [
-    "messages",
-    "tools",
-    "add_generation_prompt",
-    "continue_final_message",
-    "bos_token",
-    "eos_token",
-    "chat_template",
-    "raise_exception",
-    "strftime_now",
+/// Names that `chat_template_kwargs` may not carry, with what to send instead: the server sets them, or they are the
+/// template itself.
+pub const RESERVED_KWARGS: [(&str, &str); 9] = [
+    ("messages", "the field `messages`"),
+    ("tools", "the field `tools`"),
+    ("add_generation_prompt", "the field `add_generation_prompt`"),
+    ("continue_final_message", "the field `continue_final_message`"),
+    ("bos_token", "nothing: the model says what it is"),
+    ("eos_token", "nothing: the model says what it is"),
+    ("chat_template", "nothing: templates come from the model or the profile, never from a request"),
+    ("raise_exception", "nothing: it is a function of templates"),
+    ("strftime_now", "nothing: it is a function of templates"),
 ];
+
+/// Where a template comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateOrigin {
+    /// The model file.
+    Gguf,
+    /// The file that the profile names.
+    File,
+    /// `default_template`: the model has none.
+    ChatMl,
+}
+
+impl TemplateOrigin {
+    /// `in_profile`: the profile names a file; `in_model`: the model brings a template.
+    pub fn of(in_profile: bool, in_model: bool) -> TemplateOrigin {
+        match (in_profile, in_model) {
+            (true, _) => TemplateOrigin::File,
+            (false, true) => TemplateOrigin::Gguf,
+            (false, false) => TemplateOrigin::ChatMl,
+        }
+    }
+
+    /// For `/props`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            TemplateOrigin::Gguf => "gguf",
+            TemplateOrigin::File => "file",
+            TemplateOrigin::ChatMl => "chatml (the model has none)",
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
@@ -94,7 +126,7 @@ impl ChatTemplate {
         let mut entries: Vec<(&str, Jinja)> = input
             .kwargs
             .iter()
-            .filter(|(name, _)| !RESERVED_KWARGS.contains(&name.as_str()))
+            .filter(|(name, _)| RESERVED_KWARGS.iter().all(|(reserved, _)| name != reserved))
             .map(|(name, value)| (name.as_str(), jinja::from_json(value)))
             .collect();
         entries.push(("messages", input.messages.iter().map(jinja::from_json).collect()));
@@ -112,21 +144,6 @@ impl ChatTemplate {
 /// The template for models whose GGUF has none (ChatML). It knows no tools.
 pub fn default_template() -> &'static str {
     CHATML
-}
-
-/// The first name in `chat_template_kwargs` that a request may not set, if there is one.
-pub fn reserved_kwarg(kwargs: &Map<String, Value>) -> Option<&str> {
-    kwargs.keys().map(String::as_str).find(|name| RESERVED_KWARGS.contains(name))
-}
-
-/// Does a rendered prompt end inside a think block: after the last `<think>` comes neither `</think>` nor the border of
-/// another turn. (Client text may contain the bare word `<think>`; a turn border after it shows that it is not ours.)
-pub fn ends_in_open_think(prompt: &str) -> bool {
-    const BORDERS: [&str; 7] = ["</think>", "<|", "<\u{ff5c}", "<start_of_turn>", "<end_of_turn>", "[/INST]", "</s>"];
-    match prompt.rfind("<think>") {
-        Some(at) => !BORDERS.iter().any(|border| prompt[at..].contains(border)),
-        None => false,
-    }
 }
 
 /// Python's `datetime.strftime` for a time without a zone: `%Z` and `%z` print nothing.

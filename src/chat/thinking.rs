@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::messages::Continued;
 use super::request::ThinkingFields;
 use super::{RequestError, Thinking};
 
@@ -29,7 +30,7 @@ pub fn choose(
 ) -> Result<ThinkingChoice, RequestError> {
     let ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning } = fields;
     let in_kwargs = match kwargs.get("enable_thinking") {
-        None => None,
+        None | Some(Value::Null) => None,
         Some(value) => Some(boolean("chat_template_kwargs.enable_thinking", value)?),
     };
     let (reasoning_on, inner_effort) = reasoning.map_or(Ok((None, None)), |map| reasoning_object(&map))?;
@@ -74,11 +75,10 @@ fn thinking_object(value: &Value) -> Result<bool, RequestError> {
         Value::Object(map) => map,
         _ => return Err(RequestError::invalid("thinking", "`thinking` must be a boolean or {\"type\": ...}")),
     };
-    for (key, value) in map {
+    for (key, _) in map.iter().filter(|(_, value)| !value.is_null()) {
         match key.as_str() {
             "type" => {}
             "budget_tokens" => return Err(no_budget("thinking.budget_tokens")),
-            _ if value.is_null() => {}
             _ => {
                 return Err(RequestError::unsupported(
                     format!("thinking.{key}"),
@@ -116,15 +116,6 @@ fn reasoning_object(map: &Map<String, Value>) -> Result<(Option<bool>, Option<St
 
 fn no_budget(path: &str) -> RequestError {
     RequestError::unsupported(path, format!("`{path}` is not served: this build cannot bound thinking; leave it out"))
-}
-
-/// The message that is being continued.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Continued {
-    /// What the client sent of its content.
-    pub text: String,
-    /// It ends inside its reasoning.
-    pub in_reasoning: bool,
 }
 
 /// Where the generation starts.
@@ -176,6 +167,15 @@ mod tests {
         };
         let error = choose(fields, &Map::new(), None).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("reasoning_effort"));
+    }
+
+    #[test]
+    fn a_null_inside_a_spelling_says_nothing() {
+        let null = json!({ "enable_thinking": null });
+        assert_eq!(chosen(ThinkingFields::default(), null.clone(), None), None);
+        let thinking = json!({ "type": "disabled", "budget_tokens": null, "else": null });
+        let fields = ThinkingFields { thinking: Some(thinking), ..ThinkingFields::default() };
+        assert_eq!(chosen(fields, null, Some(true)), Some(false));
     }
 
     #[test]

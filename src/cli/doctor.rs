@@ -147,7 +147,10 @@ fn model_part(file: &ModelFile, header: &Header) -> String {
     let vocab = &header.vocab;
     let pre = if vocab.pre.is_empty() { "none named" } else { &vocab.pre };
     row(&mut out, "tokenizer", Some(format!("{}, pre-tokenizer {pre}, {} tokens", vocab.model, model.n_vocab)));
-    let template = if model.chat_template.is_some() { "in the file" } else { "none: only raw completions" };
+    let template = match model.chat_template {
+        Some(_) => "in the file",
+        None => "none: chats are rendered as ChatML; set chat.template to change that",
+    };
     row(&mut out, "chat template", Some(template.to_owned()));
     out
 }

@@ -176,6 +176,8 @@ pub struct ChatConfig {
     pub thinking: Option<bool>,
     /// Wrapper for a system message after the first user message; `{}` is its text.
     pub late_system_wrapper: String,
+    /// A well-formed call to a declared tool inside unclosed thinking is a call and ends the thinking; else it is thinking.
+    pub calls_end_thinking: bool,
 }
 
 /// Defaults of sampling fields.
@@ -248,7 +250,12 @@ impl Profile {
                 n: 8,
                 template_fuel: 10_000_000,
             },
-            chat: ChatConfig { template: None, thinking: None, late_system_wrapper: "[system]\n{}".into() },
+            chat: ChatConfig {
+                template: None,
+                thinking: None,
+                late_system_wrapper: "[system]\n{}".into(),
+                calls_end_thinking: true,
+            },
             sampling: SamplingDefaults {
                 temperature: 0.6,
                 top_k: 20,

@@ -177,6 +177,8 @@ settings! {
     chat.thinking --"thinking": Kind::Bool, or "template";
     /// How a system message after the first user message is wrapped; {} is its text.
     chat.late_system_wrapper: Kind::Text;
+    /// Is a well-formed call to a declared tool a call also where the model has not closed its thinking; it ends the thinking then.
+    chat.calls_end_thinking: Kind::Bool;
 
     /// Temperature; 0 always takes the most probable token.
     sampling.temperature --"temperature" --"temp": float(0.0, 10.0);

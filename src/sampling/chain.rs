@@ -71,10 +71,6 @@ impl Sampler {
         Sampler { params, stream, overlay, buffers: Buffers::default() }
     }
 
-    pub fn params(&self) -> &SamplingParams {
-        &self.params
-    }
-
     /// Takes a token into the history (prompt tokens too, in order), without drawing randomness. Constant time.
     pub fn accept(&mut self, token: u32) {
         self.overlay.accept(token);

@@ -1,5 +1,7 @@
-//! DRY: finds the runs that the next token could prolong, and what that should cost. It knows tokens only: whoever encodes
-//! the request's sequence breakers hands over one token for each (of a breaker that encodes to several, the last one).
+//! DRY: finds the runs that the next token could prolong, and what that should cost. It knows tokens only: which tokens
+//! break a run is decided by whoever knows their texts.
+
+use std::sync::Arc;
 
 use super::Dry;
 use super::history::History;
@@ -16,7 +18,7 @@ pub(super) struct DryState {
     base: f32,
     allowed_length: usize,
     /// Sorted.
-    breakers: Vec<u32>,
+    breakers: Arc<[u32]>,
     history: History,
     /// Tokens since the last breaker: no run reaches further back.
     since_breaker: usize,
@@ -30,11 +32,13 @@ pub(super) struct DryState {
 impl DryState {
     /// `None` where the parameters switch it off.
     pub(super) fn new(dry: &Dry) -> Option<DryState> {
-        if dry.multiplier == 0.0 || dry.base < 1.0 || dry.last_n == Some(0) {
+        if !dry.is_on() {
             return None;
         }
-        let mut breakers = dry.breakers.clone();
-        breakers.sort_unstable();
+        let mut breakers = Arc::clone(&dry.breakers);
+        if !breakers.is_sorted() {
+            Arc::make_mut(&mut breakers).sort_unstable();
+        }
         Some(DryState {
             multiplier: dry.multiplier,
             base: dry.base,

@@ -1,5 +1,7 @@
 //! What a request may say about sampling. Values are checked by whoever builds them (`chat`), clamped nowhere.
 
+use std::sync::Arc;
+
 /// DRY: a penalty that grows with the length of a repeated run: `multiplier * base^(length - allowed_length)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dry {
@@ -11,9 +13,15 @@ pub struct Dry {
     pub allowed_length: u32,
     /// How many of the last tokens are looked at; `None` is all.
     pub last_n: Option<u32>,
-    /// Runs never reach over these tokens, and they are never penalised: the encoded sequence breakers, one token each (the
-    /// last one of a breaker that encodes to several).
-    pub breakers: Vec<u32>,
+    /// Runs never reach over these tokens, and they are never penalised. Shared, since they can be thousands.
+    pub breakers: Arc<[u32]>,
+}
+
+impl Dry {
+    /// Can these parameters charge any token?
+    pub fn is_on(&self) -> bool {
+        self.multiplier != 0.0 && self.base >= 1.0 && self.last_n != Some(0)
+    }
 }
 
 /// XTC: drops all but the least probable of the tokens above a threshold, with a probability.
@@ -59,7 +67,7 @@ impl SamplingParams {
             min_p: 0.0,
             typical_p: 1.0,
             xtc: Xtc { probability: 0.0, threshold: 0.1 },
-            dry: Dry { multiplier: 0.0, base: 1.75, allowed_length: 2, last_n: None, breakers: Vec::new() },
+            dry: Dry { multiplier: 0.0, base: 1.75, allowed_length: 2, last_n: None, breakers: Arc::default() },
             repeat_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,

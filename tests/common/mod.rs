@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use plateau::api::{ApiState, BuildInfo, ModelInfo, router};
-use plateau::chat::ChatTemplate;
+use plateau::api::{ApiState, BuildInfo, ModelInfo, Preparing, router};
+use plateau::chat::{ChatTemplate, TemplateOrigin};
 use plateau::config::Profile;
 use plateau::engine::{Engine, EngineSettings, FakeRunner, Handle, Joiner};
 use plateau::telemetry::Metrics;
@@ -87,6 +87,7 @@ pub async fn start_with(runner: FakeRunner, change: impl FnOnce(&mut Profile)) -
         tokenizer: Tokenizer::bytes_for_tests(),
         template: Arc::new(ChatTemplate::new(TEMPLATE.to_owned(), "", "<|im_end|>", 1_000_000).unwrap()),
         model: Arc::new(model(&handle)),
+        preparing: Preparing::new(&profile.engine),
         profile: Arc::new(profile),
         metrics: metrics.clone(),
         build: Arc::new(BuildInfo { version: "1.2.3".into(), backend: "fake".into() }),
@@ -109,6 +110,7 @@ fn model(handle: &Handle) -> ModelInfo {
         size: Bytes(4242),
         quantization: "f32".into(),
         n_layer_mtp: 0,
+        template: TemplateOrigin::File,
     }
 }
 

@@ -67,7 +67,7 @@ pub const FIELDS: &[Field] = &[
     refused("reasoning_budget_message", Both, r#"[""]"#, r#""stop""#, BUDGET),
     refused("reasoning_control", Both, "[false]", "true", BUDGET),
     // Tools.
-    consumed("tools", Chat, "none", [r#"[{"type":"function","function":{"name":"f"}}]"#, r#"[{"type":"function"}]"#], "Functions that the model may call. Other types and `strict: true` are refused."),
+    consumed("tools", Chat, "none", [r#"[{"type":"function","function":{"name":"f"}}]"#, r#"[{"type":"function"}]"#], "Functions that the model may call. Other types are refused. `strict: true` is passed over, as calls are not constrained, and listed as `tools[i].function.strict`."),
     consumed("tool_choice", Chat, "`auto`", [r#""none""#, r#""maybe""#], "`auto`; or `none`: calls are not read from the output. `required` and named functions are refused: calls cannot be forced by this build."),
     consumed("parallel_tool_calls", Chat, "true", ["false", r#""no""#], "`false`: only the first call is reported."),
     refused("functions", Chat, "[[]]", r#"[{"name":"f"}]"#, "It is the old form; send `tools`."),
@@ -121,7 +121,7 @@ pub const FIELDS: &[Field] = &[
     consumed("dry_base", Both, "1.75", ["2.5", "0.5"], "DRY: growth per token of the run, 1 to 100."),
     consumed("dry_allowed_length", Both, "2", ["5", "-1"], "DRY: runs up to this length are free."),
     consumed("dry_penalty_last_n", Both, "-1: all", ["99", "-2"], "DRY: how many of the last tokens are searched; 0: off."),
-    consumed("dry_sequence_breakers", Both, "those of newline, colon, quote and star that are one token", [r#"["x"]"#, r#""x""#], "DRY: runs do not reach over these texts, each one token of the model."),
+    consumed("dry_sequence_breakers", Both, "newline, colon, quote and star", [r#"["x"]"#, r#""x""#], "DRY: runs do not reach over a token that holds one of these texts. A text that no token of the model holds is refused (while DRY is on)."),
     consumed("repeat_penalty", Both, "the profile's", ["1.5", "0"], "0.01 to 10; 1: off."),
     consumed("repetition_penalty", Both, "`repeat_penalty`", ["1.5", "0"], "Another name; `repeat_penalty` wins."),
     consumed("repeat_last_n", Both, "the profile's", ["99", "-2"], "How many of the last tokens the three penalties look at; -1: all, 0: off."),

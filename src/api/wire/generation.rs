@@ -1,14 +1,15 @@
-//! Request fields that chat and completions share.
+//! Request fields that chat and completions share, but for those of sampling (`chat::request::SamplingFields`).
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Int;
 
-/// Absent and null are the same.
+/// Absent and null are the same. It is read from a body that holds the fields of sampling too; the table of fields let nothing
+/// else through.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct GenerationBody {
     pub model: Option<String>,
     pub stream: Option<bool>,
@@ -22,23 +23,4 @@ pub struct GenerationBody {
     pub ignore_eos: Option<bool>,
     pub cache_prompt: Option<bool>,
     pub n_probs: Option<Int>,
-    pub seed: Option<Int>,
-    pub temperature: Option<f64>,
-    pub top_k: Option<Int>,
-    pub top_p: Option<f64>,
-    pub min_p: Option<f64>,
-    pub typical_p: Option<f64>,
-    pub xtc_probability: Option<f64>,
-    pub xtc_threshold: Option<f64>,
-    pub dry_multiplier: Option<f64>,
-    pub dry_base: Option<f64>,
-    pub dry_allowed_length: Option<Int>,
-    pub dry_penalty_last_n: Option<Int>,
-    pub dry_sequence_breakers: Option<Vec<String>>,
-    pub repeat_penalty: Option<f64>,
-    pub repetition_penalty: Option<f64>,
-    pub repeat_last_n: Option<Int>,
-    pub presence_penalty: Option<f64>,
-    pub frequency_penalty: Option<f64>,
-    pub logit_bias: Option<Value>,
 }

@@ -3,14 +3,13 @@
 mod chat;
 mod completion;
 mod generation;
-mod number;
 mod ops;
 mod response;
 
+pub use crate::chat::number::Int;
 pub use chat::ChatBody;
 pub use completion::CompletionBody;
 pub use generation::GenerationBody;
-pub use number::Int;
 pub use ops::{DetokenizeBody, TokenizeBody};
 pub use response::{
     CachedTokens, ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, CompletionChoice,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::api::{BuildInfo, ModelInfo};
-use crate::chat::ChatTemplate;
+use crate::chat::{ChatTemplate, TemplateOrigin};
 use crate::engine::fake::Fault;
 use crate::engine::{
     Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, GenerationRequest, Handle, PromptItem,
@@ -162,6 +162,7 @@ async fn the_announced_first_request_is_answered() {
         size: Bytes(1),
         quantization: "none".to_owned(),
         n_layer_mtp: 0,
+        template: TemplateOrigin::File,
     };
     let source = "{% for m in messages %}{{ m.content }}{% endfor %}".to_owned();
     let template = ChatTemplate::new(source, "", "", profile.limits.template_fuel).unwrap();

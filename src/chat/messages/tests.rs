@@ -249,16 +249,29 @@ fn an_unfinished_thought_can_be_continued() {
 fn only_assistant_text_can_be_continued() {
     for last in [
         json!({"role": "user", "content": "x"}),
-        json!({"role": "assistant", "content": ""}),
         json!({"role": "assistant", "content": "x", "tool_calls": [{"function": {"name": "f"}}]}),
     ] {
         let mut messages = run(json!([last]), &marked).unwrap();
-        if last["content"] == "" {
-            messages[0]["content"] = "".into();
-        }
         assert_eq!(mark_final(&mut messages).unwrap_err().param.as_deref(), Some("continue_final_message"));
     }
     assert_eq!(cut_at_mark("nothing").unwrap_err().kind, RequestErrorKind::Unsupported);
+}
+
+#[test]
+fn an_empty_last_message_is_begun_where_its_text_would_stand() {
+    let mut messages = run(json!([{"role": "assistant", "content": null}]), &|text| text.to_owned()).unwrap();
+    let continued = mark_final(&mut messages).unwrap();
+    assert_eq!(continued, Continued { text: String::new(), in_reasoning: false });
+    let rendered = format!("<assistant>{}<end>", messages[0]["content"].as_str().unwrap());
+    assert_eq!(cut_at_mark(&rendered).unwrap(), "<assistant>");
+}
+
+#[test]
+fn a_mark_that_the_client_wrote_does_not_end_the_prompt() {
+    let text = format!("a{CONTINUE_MARK}b");
+    let mut messages = vec![json!({"role": "assistant", "content": text})];
+    mark_final(&mut messages).unwrap();
+    assert_eq!(cut_at_mark(messages[0]["content"].as_str().unwrap()).unwrap(), "ab");
 }
 
 proptest! {

@@ -5,6 +5,7 @@
 
 mod calls;
 mod think;
+mod thoughts;
 
 use std::collections::HashSet;
 
@@ -13,6 +14,7 @@ use super::{OutputDelta, OutputFormat, Thinking};
 use crate::chat::tools::hermes::JsonScan;
 use crate::chat::tools::qwen_xml::{Opener, is_blank, opener};
 use crate::chat::tools::value::ValueWriter;
+use thoughts::Thoughts;
 
 /// Hex digits of a call's id.
 const ID_DIGITS: usize = 24;
@@ -67,6 +69,9 @@ pub struct OutputParser {
     state: State,
     buf: String,
     at: usize,
+    /// Bytes of the whole text before `buf`.
+    n_dropped: usize,
+    thoughts: Thoughts,
     /// Blanks of the content that are sent only if more content follows.
     blanks: String,
     call: OpenCall,
@@ -98,6 +103,8 @@ impl OutputParser {
             state,
             buf: String::new(),
             at: 0,
+            n_dropped: 0,
+            thoughts: Thoughts::default(),
             blanks: String::new(),
             call: OpenCall::default(),
             json: OpenJson::default(),
@@ -139,10 +146,21 @@ impl OutputParser {
         self.n_calls
     }
 
+    /// Is byte `at` of the whole text inside a think block? `None` while that is not decided.
+    pub fn thinks_at(&self, at: usize) -> Option<bool> {
+        (at < self.n_decided()).then(|| self.thoughts.cover(at))
+    }
+
+    /// Bytes of the whole text that are decided.
+    fn n_decided(&self) -> usize {
+        self.n_dropped + self.at
+    }
+
     fn run(&mut self, end: bool, out: &mut Deltas) {
         while self.at < self.buf.len() && self.step(end, out) {}
         if self.at > 0 {
             self.buf.drain(..self.at);
+            self.n_dropped += self.at;
             self.at = 0;
         }
     }

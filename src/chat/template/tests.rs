@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::*;
+use crate::chat::Thinking;
 use crate::chat::messages::{cut_at_mark, mark_final};
+use crate::chat::thinking::start;
 
 const DEMO: &str = include_str!("../../../vendor/demo-model/chat_template.jinja");
 
@@ -34,6 +36,13 @@ fn the_default_template_is_chatml() {
 }
 
 #[test]
+fn a_model_without_a_template_says_so() {
+    let told = |in_profile, in_model| TemplateOrigin::of(in_profile, in_model).describe();
+    assert_eq!([told(false, false), told(false, true)], ["chatml (the model has none)", "gguf"]);
+    assert_eq!([told(true, false), told(true, true)], ["file"; 2]);
+}
+
+#[test]
 fn request_kwargs_reach_the_template() {
     let source = "{{ enable_thinking }} {{ effort }} {{ nothing is defined }}";
     let input = with_kwargs(json!({"enable_thinking": false, "effort": "low"}));
@@ -50,8 +59,8 @@ fn request_kwargs_never_replace_what_the_server_sets() {
     let input = with_kwargs(kwargs);
     assert_eq!(template(source).render(&input).unwrap(), "hi False True <s> </s> False False");
     for name in input.kwargs.keys() {
-        let one = Map::from_iter([(name.clone(), Value::Null)]);
-        assert_eq!(reserved_kwarg(&one), (name != "fine").then_some(name.as_str()));
+        let reserved = RESERVED_KWARGS.iter().any(|(reserved, _)| name == reserved);
+        assert_eq!(reserved, name != "fine", "{name}");
     }
 }
 
@@ -99,23 +108,11 @@ fn source_is_what_was_given_and_can_be_searched() {
 }
 
 #[test]
-fn thinking_is_open_only_behind_the_last_unclosed_tag() {
-    for (prompt, open) in [
-        ("<|im_start|>assistant\n<think>\n", true),
-        ("<|im_start|>assistant\n<think>\nso far", true),
-        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", false),
-        ("<|im_start|>assistant\n", false),
-        ("<think>a</think><|im_end|>\n<|im_start|>assistant\n<think>", true),
-        ("<|im_start|>user\nwhat is <think>?<|im_end|>\n<|im_start|>assistant\n", false),
-        ("<start_of_turn>user\n<think><end_of_turn>\n<start_of_turn>model\n", false),
-        ("", false),
-    ] {
-        assert_eq!(ends_in_open_think(prompt), open, "{prompt}");
-    }
+fn the_demo_template_opens_a_think_block_unless_told_not_to() {
     let demo = template(DEMO);
-    assert!(ends_in_open_think(&demo.render(&user("hi")).unwrap()));
+    assert_eq!(start(&demo.render(&user("hi")).unwrap(), true, None), Thinking::Open);
     let off = with_kwargs(json!({"enable_thinking": false}));
-    assert!(!ends_in_open_think(&demo.render(&off).unwrap()));
+    assert_eq!(start(&demo.render(&off).unwrap(), true, None), Thinking::Off);
 }
 
 #[test]
@@ -127,9 +124,13 @@ fn a_trailing_assistant_message_is_continued_on_the_demo_template() {
     let prompt = cut_at_mark(&template(DEMO).render(&input).unwrap()).unwrap();
     assert!(prompt.ends_with("<|im_start|>assistant\n<think>\n\n</think>\n\nuser hi "), "{prompt}");
     input.messages[1] = json!({"role": "assistant", "content": "", "reasoning_content": "hm"});
-    mark_final(&mut input.messages).unwrap();
+    let continued = mark_final(&mut input.messages).unwrap();
     let prompt = cut_at_mark(&template(DEMO).render(&input).unwrap()).unwrap();
-    assert!(prompt.ends_with("<|im_start|>assistant\n<think>\nhm") && ends_in_open_think(&prompt), "{prompt}");
+    assert!(
+        prompt.ends_with("<|im_start|>assistant\n<think>\nhm")
+            && start(&prompt, true, Some(&continued)) == Thinking::Open,
+        "{prompt}"
+    );
 }
 
 #[test]

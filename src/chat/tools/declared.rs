@@ -1,6 +1,6 @@
-//! The tool fields of a request: `tools`, `tool_choice`, `parallel_tool_calls`, and the old `functions` pair.
+//! The tool fields of a request: `tools`, `tool_choice`, `parallel_tool_calls`.
 //!
-//! Deliberately absent: judging the JSON schema of the parameters. It goes to the template as it was sent.
+//! Deliberately absent: the old `functions` pair (refused before it gets here), and judging the JSON schema of the parameters. It goes to the template as it was sent.
 
 use std::collections::HashSet;
 
@@ -26,22 +26,6 @@ pub struct ToolFields<'a> {
     pub tools: Option<&'a Value>,
     pub tool_choice: Option<&'a Value>,
     pub parallel_tool_calls: Option<&'a Value>,
-    pub functions: Option<&'a Value>,
-    pub function_call: Option<&'a Value>,
-}
-
-impl<'a> ToolFields<'a> {
-    /// Picks the fields out of a request body.
-    pub fn of(body: &'a Map<String, Value>) -> ToolFields<'a> {
-        let field = |name: &str| body.get(name).filter(|value| !value.is_null());
-        ToolFields {
-            tools: field("tools"),
-            tool_choice: field("tool_choice"),
-            parallel_tool_calls: field("parallel_tool_calls"),
-            functions: field("functions"),
-            function_call: field("function_call"),
-        }
-    }
 }
 
 /// What the request asks for, checked.
@@ -51,17 +35,20 @@ pub struct ToolSettings {
     pub choice: ToolChoice,
     /// `parallel_tool_calls`, true when absent.
     pub parallel: bool,
+    /// Paths of fields that have no effect.
+    pub ignored: Vec<String>,
 }
 
 impl ToolSettings {
     /// Checks every field; the error names the path of the first fault. Without tools, `tool_choice` "auto" and "none" and
     /// either value of `parallel_tool_calls` are accepted, since all of them mean the same then.
     pub fn from_fields(fields: ToolFields<'_>, limits: ToolLimits) -> Result<ToolSettings, RequestError> {
-        refuse_legacy(fields)?;
+        let mut ignored = Vec::new();
         Ok(ToolSettings {
-            tools: fields.tools.map_or(Ok(Vec::new()), |value| tools(value, limits))?,
+            tools: fields.tools.map_or(Ok(Vec::new()), |value| tools(value, limits, &mut ignored))?,
             choice: fields.tool_choice.map_or(Ok(ToolChoice::Auto), choice)?,
             parallel: fields.parallel_tool_calls.map_or(Ok(true), parallel)?,
+            ignored,
         })
     }
 
@@ -74,19 +61,7 @@ impl ToolSettings {
     }
 }
 
-fn refuse_legacy(fields: ToolFields<'_>) -> Result<(), RequestError> {
-    if fields.functions.is_some() {
-        let fix = "`functions` is the old form; send `tools: [{\"type\": \"function\", \"function\": {...}}]`";
-        return Err(RequestError::unsupported("functions", fix));
-    }
-    if fields.function_call.is_some() {
-        let fix = "`function_call` is the old form; send `tool_choice`";
-        return Err(RequestError::unsupported("function_call", fix));
-    }
-    Ok(())
-}
-
-fn tools(value: &Value, limits: ToolLimits) -> Result<Vec<Tool>, RequestError> {
+fn tools(value: &Value, limits: ToolLimits, ignored: &mut Vec<String>) -> Result<Vec<Tool>, RequestError> {
     let list = value.as_array().ok_or_else(|| wrong_type("tools", "an array", value))?;
     if list.len() > limits.max_tools {
         let message = format!("{} tools were sent, at most {} are served; send fewer", list.len(), limits.max_tools);
@@ -100,7 +75,7 @@ fn tools(value: &Value, limits: ToolLimits) -> Result<Vec<Tool>, RequestError> {
     let mut names = HashSet::new();
     let mut tools = Vec::with_capacity(list.len());
     for (i, value) in list.iter().enumerate() {
-        let tool = tool(value, &format!("tools[{i}]"))?;
+        let tool = tool(value, &format!("tools[{i}]"), ignored)?;
         if !names.insert(tool.name.clone()) {
             let message = format!("the name `{}` is declared twice; every tool needs its own", tool.name);
             return Err(RequestError::invalid(format!("tools[{i}].function.name"), message));
@@ -110,7 +85,7 @@ fn tools(value: &Value, limits: ToolLimits) -> Result<Vec<Tool>, RequestError> {
     Ok(tools)
 }
 
-fn tool(value: &Value, path: &str) -> Result<Tool, RequestError> {
+fn tool(value: &Value, path: &str, ignored: &mut Vec<String>) -> Result<Tool, RequestError> {
     let object = value.as_object().ok_or_else(|| wrong_type(path, "an object", value))?;
     match object.get("type") {
         Some(Value::String(kind)) if kind == "function" => {}
@@ -124,7 +99,9 @@ fn tool(value: &Value, path: &str) -> Result<Tool, RequestError> {
     let function = object.get("function");
     let function =
         function.and_then(Value::as_object).ok_or_else(|| wrong_type(&at, "an object", or_null(function)))?;
-    refuse_strict(function, &at)?;
+    if is_strict(function, &at)? {
+        ignored.push(format!("{at}.strict"));
+    }
     Ok(Tool {
         name: name(function, &at)?,
         description: description(function, &at)?,
@@ -169,15 +146,12 @@ fn parameters(function: &Map<String, Value>, at: &str) -> Result<Value, RequestE
     Ok(value.clone())
 }
 
-fn refuse_strict(function: &Map<String, Value>, at: &str) -> Result<(), RequestError> {
-    let path = format!("{at}.strict");
+/// Clients that send `strict: true` by default mean no harm by it, but arguments are not constrained by the schema.
+fn is_strict(function: &Map<String, Value>, at: &str) -> Result<bool, RequestError> {
     match function.get("strict") {
-        None | Some(Value::Null | Value::Bool(false)) => Ok(()),
-        Some(Value::Bool(true)) => {
-            let message = "`strict: true` is not served: arguments are not constrained by the schema; send false";
-            Err(RequestError::unsupported(path, message))
-        }
-        Some(other) => Err(wrong_type(&path, "a boolean", other)),
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(strict)) => Ok(*strict),
+        Some(other) => Err(wrong_type(&format!("{at}.strict"), "a boolean", other)),
     }
 }
 
@@ -236,7 +210,13 @@ mod tests {
 
     fn settings(body: Value) -> Result<ToolSettings, RequestError> {
         let Value::Object(body) = body else { panic!("not an object: {body}") };
-        ToolSettings::from_fields(ToolFields::of(&body), LIMITS)
+        let field = |name: &str| body.get(name).filter(|value| !value.is_null());
+        let fields = ToolFields {
+            tools: field("tools"),
+            tool_choice: field("tool_choice"),
+            parallel_tool_calls: field("parallel_tool_calls"),
+        };
+        ToolSettings::from_fields(fields, LIMITS)
     }
 
     fn function(function: Value) -> Value {
@@ -257,14 +237,16 @@ mod tests {
         let got = settings(json!({"tools": [raw], "tool_choice": "auto", "parallel_tool_calls": false})).unwrap();
         let parameters = raw["function"]["parameters"].clone();
         let tool = Tool { name: "mcp:a.b-c_9".into(), description: Some("d".into()), parameters, raw };
-        assert_eq!(got, ToolSettings { tools: vec![tool], choice: ToolChoice::Auto, parallel: false });
+        let expected =
+            ToolSettings { tools: vec![tool], choice: ToolChoice::Auto, parallel: false, ignored: Vec::new() };
+        assert_eq!(got, expected);
     }
 
     #[test]
     fn absent_and_null_fields_have_defaults() {
-        let none = ToolSettings { tools: Vec::new(), choice: ToolChoice::Auto, parallel: true };
+        let none = ToolSettings { tools: Vec::new(), choice: ToolChoice::Auto, parallel: true, ignored: Vec::new() };
         assert_eq!(settings(json!({})).unwrap(), none);
-        let null = json!({"tools": null, "tool_choice": null, "parallel_tool_calls": null, "functions": null});
+        let null = json!({"tools": null, "tool_choice": null, "parallel_tool_calls": null});
         assert_eq!(settings(null).unwrap(), none);
         let tool = settings(function(json!({"name": "f", "parameters": null, "description": null}))).unwrap();
         assert_eq!((&tool.tools[0].parameters, &tool.tools[0].description), (&json!({}), &None));
@@ -296,8 +278,16 @@ mod tests {
         refused(at("description", json!(1)), Invalid, "tools[0].function.description", "a string");
         refused(at("parameters", json!([])), Invalid, "tools[0].function.parameters", "a JSON schema");
         refused(at("parameters", json!({"type": "string"})), Invalid, "tools[0].function.parameters.type", "object");
-        refused(at("strict", json!(true)), Unsupported, "tools[0].function.strict", "send false");
         refused(at("strict", json!("yes")), Invalid, "tools[0].function.strict", "a boolean");
+    }
+
+    #[test]
+    fn a_strict_tool_is_taken_and_reported() {
+        let tool =
+            |name: &str, strict: Value| json!({"type": "function", "function": {"name": name, "strict": strict}});
+        let tools = json!([tool("a", json!(false)), tool("b", json!(true)), tool("c", json!(null))]);
+        let got = settings(json!({"tools": tools})).unwrap();
+        assert_eq!((got.tools.len(), got.ignored), (3, vec!["tools[1].function.strict".to_owned()]));
     }
 
     #[test]
@@ -310,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn forced_calls_and_old_fields_are_refused_by_name() {
+    fn forced_calls_are_refused_by_name() {
         refused(json!({"tool_choice": "required"}), Unsupported, "tool_choice", "required");
         let named = json!({"tool_choice": {"type": "function", "function": {"name": "f"}}});
         refused(named, Unsupported, "tool_choice", "`function`");
@@ -318,7 +308,5 @@ mod tests {
         refused(json!({"tool_choice": {}}), Invalid, "tool_choice.type", "auto");
         refused(json!({"tool_choice": 1}), Invalid, "tool_choice", "not 1");
         refused(json!({"parallel_tool_calls": "no"}), Invalid, "parallel_tool_calls", "a boolean");
-        refused(json!({"functions": []}), Unsupported, "functions", "`tools");
-        refused(json!({"function_call": "auto"}), Unsupported, "function_call", "tool_choice");
     }
 }

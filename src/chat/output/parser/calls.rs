@@ -15,6 +15,9 @@ impl OutputParser {
         match self.json.scan.scan(&self.buf[self.at..], &self.format.tools, end) {
             JsonCall::More => return false,
             JsonCall::Whole { tool, arguments: json, len } => {
+                if self.json.in_thinking {
+                    self.thoughts.close(self.n_decided());
+                }
                 self.at += len;
                 self.drop_close |= self.json.in_thinking;
                 self.begin_call(tool, out);

@@ -13,12 +13,17 @@ impl OutputParser {
             Mark::More => return false,
             Mark::Open(len) => {
                 self.at += len;
-                self.state = State::ThinkStart;
+                self.begin_thought();
             }
-            _ if self.format.thinking == Thinking::Open => self.state = State::ThinkStart,
+            _ if self.format.thinking == Thinking::Open => self.begin_thought(),
             _ => self.state = State::Content,
         }
         true
+    }
+
+    fn begin_thought(&mut self) {
+        self.thoughts.open(self.n_decided());
+        self.state = State::ThinkStart;
     }
 
     pub(super) fn think(&mut self, end: bool, out: &mut Deltas) -> bool {
@@ -35,6 +40,7 @@ impl OutputParser {
             Mark::More => return false,
             Mark::Close(len) => {
                 self.at = mark_at + len;
+                self.thoughts.close(self.n_dropped + mark_at);
                 self.state = State::ThinkEnd;
                 self.drop_close = true;
                 return true;
@@ -45,6 +51,7 @@ impl OutputParser {
         match opener(text, tools, false, end) {
             Opener::Function { tool, len } => {
                 self.at = mark_at + len;
+                self.thoughts.close(self.n_dropped + mark_at);
                 self.drop_close = true;
                 self.begin_call(tool, out);
                 true
@@ -80,7 +87,7 @@ impl OutputParser {
             Mark::Open(len) => {
                 self.at += len;
                 self.blanks.clear();
-                self.state = State::ThinkStart;
+                self.begin_thought();
                 if self.any_reasoning {
                     reasoning(out, "\n");
                 }

@@ -42,3 +42,8 @@ impl<'de> Deserialize<'de> for Int {
         deserializer.deserialize_i64(IntVisitor)
     }
 }
+
+/// For fields that keep the plain integer.
+pub(super) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    Ok(Option::<Int>::deserialize(deserializer)?.map(|Int(value)| value))
+}
