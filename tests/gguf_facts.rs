@@ -231,3 +231,29 @@ fn vocabularies_that_make_llama_cpp_abort_or_fail_are_refused() {
     let facts = vocab_facts(&vocab(&["", "a", ""], &[1, 1, 1])).expect("empty texts get names");
     assert_eq!(facts.tokens, ["[EMPTY_0]", "a", "[EMPTY_2]"]);
 }
+
+/// These loaded, and then ended the process, hung it or made every logit NaN at the first request.
+#[test]
+fn rope_and_norm_values_that_abort_hang_or_poison_are_refused_by_key() {
+    let cases = [
+        ("rope.dimension_count", Value::U64(0)),
+        ("rope.dimension_count", Value::U64(7)),
+        ("rope.dimension_count", Value::U64(u64::from(u32::MAX))),
+        ("rope.dimension_sections", Value::Array(vec![Value::I64(0); 4])),
+        ("rope.dimension_sections", Value::Array(vec![Value::I64(-1); 4])),
+        ("rope.freq_base", Value::F64(0.0)),
+        ("rope.freq_base", Value::F64(-1.0)),
+        ("rope.freq_base", Value::F64(f64::NAN)),
+        ("attention.layer_norm_rms_epsilon", Value::F64(f64::NAN)),
+        ("attention.layer_norm_rms_epsilon", Value::F64(-1.0)),
+    ];
+    for (name, value) in cases {
+        let mut gguf = demo();
+        let key = format!("qwen35.{name}");
+        assert!(gguf.metadata.insert(key.clone(), value.clone()).is_some(), "{key} is in the demo model");
+        match ModelFacts::from_gguf(&gguf) {
+            Err(GgufError::Metadata { key: named, .. }) => assert_eq!(named, key, "{value:?}"),
+            other => panic!("{key} = {value:?}: {other:?}"),
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::metadata::{Keys, error};
 use super::recurrent::{self, RecurrentFacts, Shape, is_delta_net};
-use super::{Gguf, GgufError, TensorInfo};
+use super::{Gguf, GgufError, TensorInfo, Value};
 use crate::units::Bytes;
 
 /// llama.cpp keeps its layers in arrays of this length and aborts above it.
@@ -64,6 +64,7 @@ impl ModelFacts {
         let n_embd = keys.integer(&key("embedding_length"), 1..=MAX_WIDTH)?;
         let heads = Heads::read(&keys, architecture, n_layer_all, n_embd)?;
         check_what_aborts(&keys, architecture, n_layer_all)?;
+        check_rope(&keys, architecture, heads.dim_k)?;
         let shape =
             Shape { architecture, n_layer, n_layer_all, n_embd, heads_kv: &heads.kv_by_layer, n_head: heads.n_head };
         let layers = recurrent::layers(&keys, &shape)?;
@@ -137,6 +138,36 @@ fn check_what_aborts(keys: &Keys<'_>, architecture: &str, n_layer_all: usize) ->
         return Err(error(&used, format!("is {most} of {n_expert} experts")));
     }
     Ok(())
+}
+
+/// Positions and norms that end the process, hang it or turn every logit into NaN at the first request.
+fn check_rope(keys: &Keys<'_>, architecture: &str, head_dim: u64) -> Result<(), GgufError> {
+    let key = |name: &str| format!("{architecture}.{name}");
+    for name in ["rope.freq_base", "rope.freq_base_swa"] {
+        keys.check_number(&key(name), 1e-3..=1e12)?;
+    }
+    for name in ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"] {
+        keys.check_number(&key(name), 0.0..=1.0)?;
+    }
+    if !is_delta_net(architecture) {
+        return Ok(());
+    }
+    let count = key("rope.dimension_count");
+    let rotated = keys.optional_integer(&count, 2..=head_dim.max(2))?.unwrap_or(head_dim);
+    if rotated % 2 != 0 {
+        return Err(error(&count, format!("is {rotated}, not even")));
+    }
+    let sections = key("rope.dimension_sections");
+    let Some(values) = keys.optional_array(&sections)? else { return Ok(()) };
+    let sum = values.iter().try_fold(0u64, |sum, value| match value {
+        Value::U64(part) => sum.checked_add(*part),
+        Value::I64(part) => u64::try_from(*part).ok().and_then(|part| sum.checked_add(part)),
+        _ => None,
+    });
+    match sum {
+        Some(sum) if sum > 0 && sum <= rotated / 2 => Ok(()),
+        _ => Err(error(&sections, format!("do not divide the {} rotated pairs", rotated / 2))),
+    }
 }
 
 fn largest(keys: &Keys<'_>, key: &str, n_layer_all: usize) -> Result<u32, GgufError> {

@@ -38,6 +38,22 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// A finite number within `range`, where the key is there.
+    pub(super) fn check_number(&self, key: &str, range: RangeInclusive<f64>) -> Result<(), GgufError> {
+        let number = match self.optional(key) {
+            None => return Ok(()),
+            Some(Value::F64(number)) => *number,
+            Some(Value::U64(number)) => *number as f64,
+            Some(Value::I64(number)) => *number as f64,
+            Some(_) => return Err(error(key, "is not a number")),
+        };
+        // NaN is in no range.
+        if range.contains(&number) {
+            return Ok(());
+        }
+        Err(error(key, format!("is {number}, not within {:e}..={:e}", range.start(), range.end())))
+    }
+
     pub(super) fn optional_bool(&self, key: &str) -> Result<Option<bool>, GgufError> {
         match self.optional(key) {
             None => Ok(None),
