@@ -31,7 +31,7 @@ def planted_facts(tokens, how_many, seed):
         yield "Read this text.\n\n" + " ".join(lines) + "\n\n" + wanted[1], wanted[3]
 
 
-@pytest.mark.parametrize("tokens, how_many", [(2000, 40), (8000, 24)])
+@pytest.mark.parametrize("tokens, how_many", [(2000, 40), (8000, 20)])
 def test_planted_facts_are_found(server, tokens, how_many):
     right, sizes = 0, []
     for question, answer in planted_facts(tokens, how_many, seed=tokens):
