@@ -109,7 +109,7 @@ pub const FIELDS: &[Field] = &[
     refused("t_max_predict_ms", Both, "[0,-1]", "100", "Close the connection instead: it cancels the request."),
     refused("n_indent", Both, "[0]", "4", "Use `stop`."),
     // Sampling.
-    consumed("seed", Both, "random", ["7", r#""x""#], "With a seed a request is repeatable on one build and machine. -1 is random."),
+    consumed("seed", Both, "random", ["7", r#""x""#], "Fixes the random draws. The text repeats when its batches do: a shared step or a cached prefix rounds logits differently. -1 is random."),
     consumed("temperature", Both, "the profile's", ["0.25", "99"], "0 to 10; 0 is greedy."),
     consumed("top_k", Both, "the profile's", ["7", "-2"], "0 or -1: off."),
     consumed("top_p", Both, "the profile's", ["0.5", "1.5"], "0 to 1; 1: off."),
