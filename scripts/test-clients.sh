@@ -9,5 +9,5 @@ cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
 export PLATEAU_BIN=$CARGO_TARGET_DIR/release/plateau PLATEAU_MODELS=$cache/models PLATEAU_NODE=$cache/node
 cd "$root"
 "$cache/test-venv/bin/python" -m pytest -q -p no:cacheprovider tests/clients "$@"
-PLATEAU_TEMPLATES=$cache/templates PLATEAU_PYTHON=$cache/test-venv/bin/python \
+PATH=$cache/test-venv/bin:$PATH PLATEAU_TEMPLATES=$cache/templates \
     cargo test --locked --no-default-features --test templates -- --nocapture
