@@ -127,15 +127,12 @@ def test_clients_that_leave_free_their_sequence_also_while_queued(server):
 def test_five_hundred_random_aborts_leave_no_stuck_sequence(server):
     rng = random.Random(5)
     for round_number in range(50):
-        connections = [open_stream(server, "word " * rng.randrange(1, 120)) for _ in range(10)]
+        connections = [open_stream(server, "word " * rng.randrange(1, 800)) for _ in range(10)]
         for connection in connections:
             if rng.random() < 0.5:
                 connection.sock.settimeout(20)
-                wanted, got = rng.randrange(1, 2500), 0
                 try:
-                    # Long enough to end in the queue, in prefill or in the middle of an answer.
-                    while got < wanted and (data := connection.sock.recv(4096)):
-                        got += len(data)
+                    connection.sock.recv(rng.randrange(1, 2000))
                 except TimeoutError:
                     pytest.fail(f"no byte within 20 s in round {round_number}")
             connection.close()
