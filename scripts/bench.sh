@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Benches: sampling over 248,320 logits, then plateau against llama-server of the same core, CPU flags and thread count, on
 # the demo model and SmolLM2, both servers up at once and measured in paired rounds.
-#   bench.sh [sampling|server]   (both when nothing is said)
+#   bench.sh [sampling|server]   (both when nothing is said; MODELS="demo smollm2" says which)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
@@ -15,7 +15,10 @@ what=${1:-all}
 peer=$("$root/scripts/peer.sh" build)
 threads=${THREADS:-2}
 pids=()
-trap 'kill "${pids[@]}" 2>/dev/null || true' EXIT
+scratch=$(mktemp -d)
+trap 'kill "${pids[@]}" 2>/dev/null || true; rm -rf "$scratch"' EXIT
+# A copy, since building the bench puts an executable without llama.cpp in its place.
+cp "$CARGO_TARGET_DIR/release/plateau" "$scratch/plateau"
 wait_for() {
     for _ in $(seq 300); do
         "$python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$1/health', timeout=1)" 2>/dev/null && return
@@ -23,9 +26,9 @@ wait_for() {
     done
     echo "no server on port $1" >&2; exit 1
 }
-for name in demo smollm2; do
+for name in ${MODELS:-demo smollm2}; do
     if [ $name = demo ]; then model=$root/vendor/demo-model/plateau-demo-q8_0.gguf; else model=$cache/models/$name.gguf; fi
-    "$CARGO_TARGET_DIR/release/plateau" serve --profile demo --model "$model" --port 18082 --ctx-tokens 8192 --parallel 4 \
+    "$scratch/plateau" serve --profile demo --model "$model" --port 18082 --ctx-tokens 8192 --parallel 4 \
         --threads "$threads" --threads-batch "$threads" >/dev/null 2>&1 & pids+=($!)
     "$peer/llama-server" -m "$model" --port 18081 -c 8192 -np 4 -kvu -t "$threads" -tb "$threads" -b 2048 -ub 512 \
         --no-webui >/dev/null 2>&1 & pids+=($!)
