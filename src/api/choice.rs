@@ -75,7 +75,7 @@ impl ChoiceReader {
     }
 
     fn finish(&mut self, finish: Finish, out: &mut VecDeque<Update>) {
-        let Finish { reason, text, tokens, logprobs, usage, timings } = finish;
+        let Finish { reason, text, tokens, logprobs, usage, timings, drafts: _ } = finish;
         out.push_back(self.piece(&text, &tokens, logprobs, true));
         let called = self.parser.as_ref().is_some_and(|(parser, _)| parser.n_calls() > 0);
         let finish_reason = match reason {

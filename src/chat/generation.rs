@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::RequestError;
 use super::request::GenerationFields;
 use super::sampling::{SamplingContext, check as check_sampling, integer};
-use crate::config::Profile;
+use crate::config::{Profile, SpeculativeConfig};
+use crate::engine::SpeculativeParams;
 use crate::sampling::SamplingParams;
 
 /// Most alternatives per token.
@@ -22,6 +23,7 @@ pub struct Generation {
     pub logprobs: Option<u8>,
     pub cache_prompt: bool,
     pub progress: bool,
+    pub speculative: SpeculativeParams,
 }
 
 /// Checks every field.
@@ -53,7 +55,19 @@ pub fn check(
         logprobs,
         cache_prompt: cache_prompt.unwrap_or(true),
         progress,
+        speculative: speculative(&profile.speculative),
     })
+}
+
+/// The profile's drafting.
+fn speculative(profile: &SpeculativeConfig) -> SpeculativeParams {
+    let SpeculativeConfig { mtp, lookup, n_max, n_min, p_min, lookup_n_max, .. } = *profile;
+    SpeculativeParams {
+        mtp_max: if mtp { n_max } else { 0 },
+        lookup_max: if lookup { lookup_n_max } else { 0 },
+        n_min,
+        p_min,
+    }
 }
 
 /// A string or a list of strings; empty ones can never match and are left out.

@@ -270,7 +270,8 @@ impl Prepare<'_> {
     }
 
     fn requests(&self, prompts: &[Vec<Token>], generation: &Generation, show_control: bool) -> Vec<GenerationRequest> {
-        let Generation { n, max_tokens, sampling, stop, ignore_eos, logprobs, cache_prompt, progress } = generation;
+        let Generation { n, max_tokens, sampling, stop, ignore_eos, logprobs, cache_prompt, progress, speculative } =
+            generation;
         let n_choices = prompts.len() * n;
         let choice = |index: usize| {
             let mut sampling = sampling.clone();
@@ -286,6 +287,7 @@ impl Prepare<'_> {
                 cache_prompt: *cache_prompt,
                 progress: *progress,
                 show_control,
+                speculative: *speculative,
                 arrived: self.arrived,
             }
         };

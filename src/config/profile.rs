@@ -15,6 +15,7 @@ pub struct Profile {
     pub chat: ChatConfig,
     pub sampling: SamplingDefaults,
     pub generation: GenerationDefaults,
+    pub speculative: SpeculativeConfig,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -201,6 +202,36 @@ pub struct GenerationDefaults {
     pub max_tokens: Option<u32>,
 }
 
+/// Drafting. Both sources off: no MTP context, no rollback states, no MTP weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeculativeConfig {
+    /// Draft with the model's MTP head, where it has one.
+    pub mtp: bool,
+    /// Draft with what followed the same words earlier in prompt and answer.
+    pub lookup: bool,
+    /// Most tokens that the MTP head drafts for a sequence in a step.
+    pub n_max: u32,
+    /// A draft of fewer tokens is dropped.
+    pub n_min: u32,
+    /// The MTP head stops where its best token is less probable.
+    pub p_min: f32,
+    /// Most tokens that lookup drafts for a sequence in a step. The larger of `n_max` and this one sets the number of
+    /// recurrent states that are kept for rollback.
+    pub lookup_n_max: u32,
+    /// Element types of the MTP head's own KV cache.
+    pub cache_type_k: CacheType,
+    pub cache_type_v: CacheType,
+}
+
+impl SpeculativeConfig {
+    /// Most drafted tokens of a sequence in a step; 0: drafting is off.
+    pub fn draft_tokens_max(&self) -> u32 {
+        let mtp = if self.mtp { self.n_max } else { 0 };
+        let lookup = if self.lookup { self.lookup_n_max } else { 0 };
+        mtp.max(lookup)
+    }
+}
+
 impl Profile {
     /// The built-in `demo` profile as a value: the defaults under every profile file, and what tests of other layers use.
     /// `tests/config.rs` keeps `configs/demo.toml` equal to it.
@@ -268,6 +299,16 @@ impl Profile {
                 penalty_last_n: 64,
             },
             generation: GenerationDefaults { max_tokens: None },
+            speculative: SpeculativeConfig {
+                mtp: true,
+                lookup: true,
+                n_max: 3,
+                n_min: 0,
+                p_min: 0.0,
+                lookup_n_max: 8,
+                cache_type_k: CacheType::F16,
+                cache_type_v: CacheType::F16,
+            },
         }
     }
 }

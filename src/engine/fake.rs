@@ -11,7 +11,7 @@ use std::sync::mpsc as gate_channel;
 use tokio::sync::mpsc;
 
 use super::error::{RunnerError, RunnerErrorKind};
-use super::runner::{BatchRow, ModelRunner, RunnerFacts};
+use super::runner::{BatchRow, DraftRow, ModelRunner, RunnerFacts};
 use super::thread::Loaded;
 use crate::text::{Specials, Tokenizer};
 use crate::units::{Pos, SeqId, Token};
@@ -64,6 +64,8 @@ pub enum Call {
     Step(Vec<BatchRow>),
     /// A cut from position `from`; 0 is a clear. `kept` is the runner's answer.
     Truncate { seq: SeqId, from: Pos, kept: bool },
+    /// A pass of the MTP head.
+    Draft(Vec<DraftRow>),
     /// A step found no free cells.
     NoRoom,
 }
@@ -114,6 +116,10 @@ struct FakeSequence {
     answering: Option<(usize, usize)>,
     /// Cut and not stepped since.
     cut: bool,
+    /// Rows in the last step, if it was in it.
+    fresh_rows: usize,
+    /// What the MTP head was given since the last step.
+    drafted: Vec<Token>,
     /// Was in a step that failed half-way: must be cleared first.
     unknown: bool,
 }
@@ -127,11 +133,14 @@ pub struct FakeRunner {
     never_cuts: bool,
     tokenizer: Tokenizer,
     mind: Mind,
+    /// What the MTP head guesses, from everything that the sequence holds and what was drafted.
+    head: Option<Script>,
     sequences: Vec<FakeSequence>,
     /// The last prompts: a sequence that was cleared and comes back with its generation so far is recognised by them.
     prompts: VecDeque<Vec<Token>>,
     /// Logits by row of the last step; empty where no output was asked.
     logits: Vec<Vec<f32>>,
+    draft_logits: Vec<Vec<f32>>,
     n_steps: u64,
     faults: VecDeque<(u64, Fault)>,
     calls: Option<mpsc::UnboundedSender<Call>>,
@@ -167,6 +176,10 @@ impl FakeRunner {
             n_ubatch: 128,
             n_outputs_max: 16,
             hybrid: false,
+            rollback_max: 0,
+            n_outputs_seq: 1,
+            mtp: false,
+            steady_width: false,
             eog: vec![IM_END, END_OF_TEXT],
         };
         FakeRunner {
@@ -176,8 +189,10 @@ impl FakeRunner {
             never_cuts: false,
             tokenizer: Tokenizer::bytes_for_tests(),
             mind,
+            head: None,
             prompts: VecDeque::new(),
             logits: Vec::new(),
+            draft_logits: Vec::new(),
             n_steps: 0,
             faults: VecDeque::new(),
             calls: None,
@@ -188,6 +203,22 @@ impl FakeRunner {
     /// Changes the facts (by default 4 sequences over 4096 tokens, batches of 512, not hybrid).
     pub fn with_facts(mut self, change: impl FnOnce(&mut RunnerFacts)) -> FakeRunner {
         change(&mut self.facts);
+        self
+    }
+
+    /// Takes drafts of up to `n` tokens a sequence and rolls them back, as a hybrid model does.
+    pub fn verifying(mut self, n: usize) -> FakeRunner {
+        self.facts.hybrid = true;
+        self.facts.rollback_max = n;
+        self.facts.n_outputs_seq = n + 1;
+        self.facts.n_outputs_max = self.facts.n_seq_max * (n + 1);
+        self
+    }
+
+    /// Has an MTP head that guesses what `head` says of all tokens so far, drafted ones included.
+    pub fn drafting(mut self, head: impl FnMut(&[Token]) -> Next + Send + 'static) -> FakeRunner {
+        self.facts.mtp = true;
+        self.head = Some(Box::new(head));
         self
     }
 
@@ -259,6 +290,10 @@ impl FakeRunner {
         assert!(rows.len() <= facts.n_batch, "contract: {} rows, n_batch is {}", rows.len(), facts.n_batch);
         let n_outputs = rows.iter().filter(|r| r.output).count();
         assert!(n_outputs <= facts.n_outputs_max, "contract: {n_outputs} outputs, at most {}", facts.n_outputs_max);
+        for run in rows.chunk_by(|a, b| a.seq == b.seq) {
+            let n_outputs = run.iter().filter(|r| r.output).count();
+            assert!(n_outputs <= facts.n_outputs_seq, "contract: {n_outputs} outputs of sequence {}", run[0].seq.0);
+        }
         let mut seen = vec![None::<u32>; facts.n_seq_max];
         for (i, row) in rows.iter().enumerate() {
             let s = row.seq.0 as usize;
@@ -280,6 +315,7 @@ impl FakeRunner {
     fn take_row(&mut self, row: BatchRow) -> Vec<f32> {
         let sequence = &mut self.sequences[row.seq.0 as usize];
         sequence.cut = false;
+        sequence.fresh_rows += 1;
         sequence.tokens.push(row.token);
         if !row.output {
             return Vec::new();
@@ -327,6 +363,10 @@ impl ModelRunner for FakeRunner {
             return Err(error(RunnerErrorKind::NoRoom));
         }
         self.logits.clear();
+        for sequence in &mut self.sequences {
+            sequence.fresh_rows = 0;
+            sequence.drafted.clear();
+        }
         for &row in rows {
             let logits = self.take_row(row);
             self.logits.push(logits);
@@ -340,9 +380,39 @@ impl ModelRunner for FakeRunner {
         Ok(logits)
     }
 
+    fn draft(&mut self, rows: &[DraftRow]) -> Result<(), RunnerError> {
+        self.record(|| Call::Draft(rows.to_vec()));
+        assert!(self.head.is_some(), "contract: a draft without an MTP head");
+        assert!(!rows.is_empty(), "contract: empty draft");
+        self.draft_logits.clear();
+        for (i, row) in rows.iter().enumerate() {
+            assert!(rows[..i].iter().all(|other| other.seq != row.seq), "contract: two draft rows of one sequence");
+            let sequence = &mut self.sequences[row.seq.0 as usize];
+            let expected = sequence.tokens.len() + sequence.drafted.len();
+            assert_eq!(row.pos.0 as usize, expected, "contract: draft position of sequence {}", row.seq.0);
+            sequence.drafted.push(row.token);
+            let all: Vec<Token> = sequence.tokens.iter().chain(&sequence.drafted).copied().collect();
+            if let Some(head) = &mut self.head {
+                self.draft_logits.push(match head(&all) {
+                    Next::Token(token) => peaked(token, None),
+                    Next::Row(row) => row,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn draft_logits(&mut self, row: usize) -> Result<&[f32], RunnerError> {
+        Ok(self.draft_logits.get(row).expect("contract: a row of the last draft"))
+    }
+
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {
         self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
-        let uncut = self.facts.hybrid || self.never_cuts;
+        let facts = &self.facts;
+        let fresh = &self.sequences[seq.0 as usize];
+        let n_cut = fresh.tokens.len().saturating_sub(from.0 as usize);
+        let kept_states = n_cut <= facts.rollback_max && n_cut < fresh.fresh_rows;
+        let uncut = (facts.hybrid && !kept_states) || self.never_cuts;
         let sequence = &mut self.sequences[seq.0 as usize];
         let from_token = from.0 as usize;
         let kept = if from_token == 0 {
@@ -356,6 +426,7 @@ impl ModelRunner for FakeRunner {
             assert!(!sequence.cut, "contract: sequence {} is cut twice without a step between", seq.0);
             sequence.tokens.truncate(from_token);
             sequence.cut = true;
+            sequence.fresh_rows = 0;
             true
         };
         sequence.answering = None;

@@ -7,6 +7,7 @@ mod accept;
 mod admission;
 mod batch;
 mod clock;
+mod draft;
 pub mod error;
 pub mod fake;
 pub mod handle;
@@ -25,6 +26,9 @@ pub mod thread;
 pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
 pub use fake::FakeRunner;
 pub use handle::{EventStream, Handle, Health};
-pub use request::{Event, Finish, FinishReason, GenerationRequest, Logprob, PromptItem, Timings, Usage};
-pub use runner::{BatchRow, ModelRunner, RunnerFacts};
+pub use request::{
+    DraftCount, DraftSource, DraftTotals, Event, Finish, FinishReason, GenerationRequest, Logprob, MAX_DRAFT_TOKENS,
+    PromptItem, SpeculativeParams, Timings, Usage,
+};
+pub use runner::{BatchRow, DraftRow, ModelRunner, RunnerFacts};
 pub use thread::{Engine, EngineSettings, Joiner, Loaded, Shutdown};

@@ -16,8 +16,18 @@ pub struct RunnerFacts {
     pub n_ubatch: usize,
     /// Rows with logits in one `step`.
     pub n_outputs_max: usize,
-    /// Recurrent layers: a sequence cannot be cut back to an arbitrary length.
+    /// Recurrent layers: a sequence cannot be cut back to an arbitrary length, and sequences with the same number of rows are
+    /// computed together, others one after another.
     pub hybrid: bool,
+    /// Tokens by which `truncate` can cut a sequence back after a step, where that step had at least one row of it more. Of
+    /// no meaning where `hybrid` is false: then any cut is possible.
+    pub rollback_max: usize,
+    /// Rows with logits that one sequence may have in a step.
+    pub n_outputs_seq: usize,
+    /// `draft` works: the model's MTP head is loaded.
+    pub mtp: bool,
+    /// The device replays a recorded step as long as the number of rows stays the same.
+    pub steady_width: bool,
     /// Ids that end a generation; `ignore_eos` bans them. Other control ids are not in it.
     pub eog: Vec<Token>,
 }
@@ -32,6 +42,16 @@ pub struct BatchRow {
     pub output: bool,
 }
 
+/// One row of a pass of the MTP head: guess what follows `token`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftRow {
+    pub seq: SeqId,
+    /// The next position of the sequence, for its last token, which no step has processed yet; or the position after that of
+    /// the sequence's row in the last pass, for the token that was guessed there.
+    pub pos: Pos,
+    pub token: Token,
+}
+
 /// Owned and called by the engine thread alone. Rows of one sequence are contiguous and in position order.
 pub trait ModelRunner {
     fn facts(&self) -> &RunnerFacts;
@@ -42,6 +62,13 @@ pub trait ModelRunner {
 
     /// Logits of row `row` of the last successful step (a row with `output`): `n_vocab` floats, valid until the next call.
     fn logits(&mut self, row: usize) -> Result<&[f32], RunnerError>;
+
+    /// One pass of the MTP head, at most one row a sequence. What it leaves behind is dropped with the next `step`. An error
+    /// that is not `Fatal` changes nothing but that there is no draft.
+    fn draft(&mut self, rows: &[DraftRow]) -> Result<(), RunnerError>;
+
+    /// What the head guesses at row `row` of the last successful `draft`: `n_vocab` floats, valid until the next call.
+    fn draft_logits(&mut self, row: usize) -> Result<&[f32], RunnerError>;
 
     /// Cuts `seq` so that positions `>= from` are gone. `Ok(false)`: this memory cannot do it (a recurrent state has no such
     /// snapshot) and nothing was changed. `from == 0` always succeeds.

@@ -86,6 +86,7 @@ impl Sequence {
             cache_prompt,
             progress,
             show_control,
+            speculative: _,
             arrived,
         } = request;
         if ignore_eos {
@@ -205,6 +206,7 @@ impl Sequence {
                     logprobs: pending.logprobs,
                     usage,
                     timings: self.clock.timings(usage),
+                    drafts: super::request::DraftTotals::default(),
                 }))
             }
         };

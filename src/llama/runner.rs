@@ -14,7 +14,7 @@ use super::ffi;
 use super::memory::Memory;
 use super::model::Model;
 use crate::config::EngineConfig;
-use crate::engine::{BatchRow, ModelRunner, RunnerError, RunnerErrorKind, RunnerFacts};
+use crate::engine::{BatchRow, DraftRow, ModelRunner, RunnerError, RunnerErrorKind, RunnerFacts};
 use crate::units::{Pos, SeqId};
 
 const PROCESS: &str = "llama_process";
@@ -49,6 +49,10 @@ impl LlamaRunner {
             n_ubatch: context.n_ubatch(),
             n_outputs_max: context.n_seq_max() * options.outputs_per_sequence as usize,
             hybrid: context.model().is_recurrent(),
+            rollback_max: context.rollback_tokens() as usize,
+            n_outputs_seq: options.outputs_per_sequence as usize,
+            mtp: false,
+            steady_width: false,
             eog: vocab.eog.clone(),
         };
         Ok(LlamaRunner { batch, memory, outputs: Vec::new(), facts, context })
@@ -102,6 +106,14 @@ impl ModelRunner for LlamaRunner {
             return Err(invalid);
         }
         self.context.logits(row).ok_or(invalid)
+    }
+
+    fn draft(&mut self, _rows: &[DraftRow]) -> Result<(), RunnerError> {
+        Err(RunnerError { call: "draft", kind: RunnerErrorKind::InvalidBatch, code: None })
+    }
+
+    fn draft_logits(&mut self, _row: usize) -> Result<&[f32], RunnerError> {
+        Err(RunnerError { call: "draft", kind: RunnerErrorKind::InvalidBatch, code: None })
     }
 
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use plateau::engine::fake::{Call, IM_END, Next};
 use plateau::engine::{
     Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, Finish, FinishReason, GenerationRequest,
-    Handle, Joiner, Logprob, PromptItem, Shutdown,
+    Handle, Joiner, Logprob, PromptItem, Shutdown, SpeculativeParams,
 };
 use plateau::sampling::SamplingParams;
 use plateau::telemetry::Metrics;
@@ -75,6 +75,7 @@ pub fn request_of(prompt: Vec<Token>) -> GenerationRequest {
         cache_prompt: true,
         progress: false,
         show_control: false,
+        speculative: SpeculativeParams::OFF,
         arrived: Instant::now(),
     }
 }

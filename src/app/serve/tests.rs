@@ -8,7 +8,7 @@ use crate::chat::{ChatTemplate, TemplateOrigin};
 use crate::engine::fake::Fault;
 use crate::engine::{
     Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, GenerationRequest, Handle, PromptItem,
-    RunnerErrorKind,
+    RunnerErrorKind, SpeculativeParams,
 };
 use crate::sampling::SamplingParams;
 use crate::telemetry::Metrics;
@@ -42,6 +42,7 @@ fn submit(handle: &Handle) -> EventStream {
         cache_prompt: true,
         progress: false,
         show_control: false,
+        speculative: SpeculativeParams::OFF,
         arrived: Instant::now(),
     };
     handle.submit(request).unwrap()
