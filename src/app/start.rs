@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::api::{BuildInfo, ModelInfo};
 use crate::chat::{ChatTemplate, TemplateOrigin, template::default_template};
-use crate::config::{EngineConfig, ModelConfig, Profile};
+use crate::config::Profile;
 use crate::engine::{Engine, EngineSettings, EngineStartError, Handle, Joiner, Loaded};
 use crate::telemetry::Metrics;
 use crate::text::Tokenizer;
@@ -110,11 +110,10 @@ fn spawn(
     metrics: Metrics,
     progress: Progress,
 ) -> Result<(Handle, Joiner), Failure> {
-    let mut config = profile.model.clone();
-    config.path = Some(file.path().to_owned());
-    let engine = profile.engine.clone();
-    let settings = EngineSettings::from(&engine);
-    Engine::spawn(move || load(&config, &engine, progress), settings, metrics).map_err(|error| match error {
+    let mut profile = profile.clone();
+    profile.model.path = Some(file.path().to_owned());
+    let settings = EngineSettings::from(&profile.engine);
+    Engine::spawn(move || load(&profile, progress), settings, metrics).map_err(|error| match error {
         EngineStartError::Load(_) | EngineStartError::Facts(_) => {
             Failure::Unavailable(format!("{}: {error}", file.display()))
         }
@@ -123,16 +122,16 @@ fn spawn(
 }
 
 #[cfg(feature = "native")]
-fn load(model: &ModelConfig, engine: &EngineConfig, mut progress: Progress) -> Result<Loaded, crate::llama::LoadError> {
+fn load(profile: &Profile, mut progress: Progress) -> Result<Loaded, crate::llama::LoadError> {
     let mut go_on = |done| {
         progress(done);
         true
     };
-    let loaded = crate::llama::load(model, engine, &mut go_on)?;
+    let loaded = crate::llama::load(profile, &mut go_on)?;
     Ok(Loaded { runner: Box::new(loaded.runner), tokenizer: loaded.tokenizer })
 }
 
 #[cfg(not(feature = "native"))]
-fn load(_model: &ModelConfig, _engine: &EngineConfig, _progress: Progress) -> Result<Loaded, &'static str> {
+fn load(_profile: &Profile, _progress: Progress) -> Result<Loaded, &'static str> {
     Err("this build has no model runtime: it was built without the feature `native`")
 }

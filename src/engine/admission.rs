@@ -103,6 +103,11 @@ impl Slots {
         self.slots.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.occupant.as_deref()?)))
     }
 
+    /// As `active`, to be changed.
+    pub fn occupants_mut(&mut self) -> impl Iterator<Item = (usize, &mut Sequence)> {
+        self.slots.iter_mut().enumerate().filter_map(|(i, slot)| Some((i, slot.occupant.as_deref_mut()?)))
+    }
+
     pub fn n_active(&self) -> usize {
         self.active().count()
     }
@@ -110,6 +115,11 @@ impl Slots {
     /// Tokens in the KV cache.
     pub fn n_fill(&self) -> usize {
         self.slots.iter().map(|slot| slot.fill.n_tokens).sum()
+    }
+
+    /// Those of active sequences.
+    pub fn n_fill_active(&self) -> usize {
+        self.slots.iter().filter(|slot| !slot.is_idle()).map(|slot| slot.fill.n_tokens).sum()
     }
 
     /// Tokens promised to the active sequences.

@@ -86,8 +86,15 @@ impl Batch {
             let output = at.n_items == sequence.items.len();
             self.rows.push(BatchRow { seq: place.seq, pos, token: *token, output });
         }
+        let mut n_outputs = usize::from(at.n_items == sequence.items.len());
+        if n_rows == 1 && n_outputs == 1 {
+            // Every row of a draft tells whether the next one is right.
+            let drafted = &sequence.drafts.draft.tokens;
+            let rows = drafted.iter().zip(at.pos().0..);
+            self.rows.extend(rows.map(|(&token, pos)| BatchRow { seq: place.seq, pos: Pos(pos), token, output: true }));
+            n_outputs += drafted.len();
+        }
         let end = self.rows.len();
-        let n_outputs = usize::from(at.n_items == sequence.items.len());
         self.parts.push(Part { slot, rows: start..end, outputs: end - n_outputs..end });
     }
 }

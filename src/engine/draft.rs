@@ -3,5 +3,10 @@
 //! A draft never changes an answer: the sampler chooses every token from the model's own logits, and a draft only decides how
 //! many rows of them one step computes (docs/speculative.md).
 
-pub(super) mod lookup;
-pub(super) mod policy;
+mod lookup;
+mod policy;
+mod round;
+mod sequence;
+
+pub(super) use round::Round;
+pub(super) use sequence::SequenceDrafts;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
 use super::pulse::Pulse;
-use super::request::{Event, GenerationRequest, PromptItem};
+use super::request::{Event, GenerationRequest, MAX_DRAFT_TOKENS, PromptItem, SpeculativeParams};
 use super::runner::RunnerFacts;
 use super::sequence::Sequence;
 use super::sink::Sink;
@@ -33,6 +33,18 @@ pub(super) enum Command {
 pub(super) struct Fixed {
     pub facts: RunnerFacts,
     pub tokenizer: Tokenizer,
+}
+
+impl Fixed {
+    /// What of the wanted drafting this model can do.
+    pub fn draftable(&self, wanted: SpeculativeParams) -> SpeculativeParams {
+        let most = (self.facts.n_outputs_seq - 1).min(MAX_DRAFT_TOKENS) as u32;
+        SpeculativeParams {
+            mtp_max: if self.facts.mtp { wanted.mtp_max.min(most) } else { 0 },
+            lookup_max: wanted.lookup_max.min(most),
+            ..wanted
+        }
+    }
 }
 
 /// Cheap to clone. Dropping the last one (and all streams) stops the engine.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::admission::{Choice, Slots, reserve_tokens};
 use super::batch::Batch;
 use super::clock::Ending;
+use super::draft::Round;
 use super::error::{RunnerError, RunnerErrorKind};
 use super::handle::Fixed;
 use super::pulse::Pulse;
@@ -28,10 +29,12 @@ pub(super) struct Pressure {
     /// The cache had no room although the sums said so: nobody is admitted beside others.
     pub hold_admission: bool,
     pub prefill_cap: usize,
+    /// Rows of drafts are the first to go.
+    pub hold_drafts: bool,
 }
 
 impl Pressure {
-    pub const NONE: Pressure = Pressure { hold_admission: false, prefill_cap: usize::MAX };
+    pub const NONE: Pressure = Pressure { hold_admission: false, prefill_cap: usize::MAX, hold_drafts: false };
 }
 
 /// Where the engine shows how it is.
@@ -47,6 +50,7 @@ pub(super) struct Scheduler {
     /// Terminal events that go out after the picture of the engine has been published.
     ended: Vec<(Sink, Terminal)>,
     pub batch: Batch,
+    pub round: Round,
     pub pressure: Pressure,
     pub prefill_chunk: usize,
     pub n_steps: u64,
@@ -71,6 +75,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             ended: Vec::new(),
             batch: Batch::default(),
+            round: Round::new(&fixed.facts),
             pressure: Pressure::NONE,
             prefill_chunk,
             n_steps: 0,

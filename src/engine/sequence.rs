@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::EngineError;
 use super::accept::Limits;
 use super::clock::{Clock, Ending, Totals};
+use super::draft::SequenceDrafts;
 use super::handle::Fixed;
 use super::output::Output;
 use super::request::{Event, Finish, FinishReason, GenerationRequest, Logprob, PromptItem, Usage};
@@ -69,6 +70,7 @@ pub(super) struct Sequence {
     pub serial: u64,
     /// Tokens of the KV cache that are promised to it while it is in a slot.
     pub reserve: usize,
+    pub drafts: SequenceDrafts,
     /// It was in a batch that ran out of memory before.
     pub out_of_memory: bool,
 }
@@ -86,7 +88,7 @@ impl Sequence {
             cache_prompt,
             progress,
             show_control,
-            speculative: _,
+            speculative,
             arrived,
         } = request;
         if ignore_eos {
@@ -97,6 +99,7 @@ impl Sequence {
             sampler.accept(token.0);
         }
         let n_prompt = Extent::of(&prompt).n_tokens;
+        let drafts = SequenceDrafts::new(fixed.draftable(speculative), &prompt);
         Sequence {
             id,
             items: prompt,
@@ -116,6 +119,7 @@ impl Sequence {
             sink,
             serial: 0,
             reserve: 0,
+            drafts,
             out_of_memory: false,
         }
     }
@@ -132,6 +136,22 @@ impl Sequence {
     /// It grows as it needs; the others have said how far they may go.
     pub fn is_elastic(&self) -> bool {
         self.max_tokens.is_none()
+    }
+
+    /// Tokens that may be drafted: of those that may still come all but one, which the last row of a step gives anyway.
+    pub fn n_draftable(&self, n_ctx: usize) -> usize {
+        let more = self.max_tokens.map_or(usize::MAX, |max| (max as usize).saturating_sub(self.n_generated + 1));
+        more.min(n_ctx.saturating_sub(self.n_tokens))
+    }
+
+    /// The last token of prompt and answer.
+    pub fn last_token(&self) -> Option<Token> {
+        self.items.last().map(|PromptItem::Token(token)| *token)
+    }
+
+    /// Takes a guess of the MTP head into the draft.
+    pub fn guess(&mut self, logits: &[f32], eog: &[Token]) {
+        self.drafts.guess(&mut self.sampler, logits, eog);
     }
 
     /// Tells the client how far the prompt is, where it asked.
@@ -173,6 +193,7 @@ impl Sequence {
             return Ok(Some(reason));
         }
         self.items.push(PromptItem::Token(token));
+        self.drafts.push(token);
         self.n_tokens += 1;
         let logprob = self.logprobs.map(|n| logprob(&fixed.tokenizer, logits, token, n));
         let hidden = !self.show_control && fixed.tokenizer.is_control(token);
@@ -206,7 +227,7 @@ impl Sequence {
                     logprobs: pending.logprobs,
                     usage,
                     timings: self.clock.timings(usage),
-                    drafts: super::request::DraftTotals::default(),
+                    drafts: self.drafts.totals,
                 }))
             }
         };

@@ -17,6 +17,8 @@ impl Scheduler {
     /// Advances all active sequences. An error is the end of the engine; all others are dealt with here.
     pub fn step(&mut self) -> Result<(), RunnerError> {
         self.grow_reserves();
+        let room = if self.pressure.hold_drafts { 0 } else { self.fixed.facts.n_ctx - self.slots.n_fill_active() };
+        self.round.draft(&mut self.slots, self.runner.as_mut(), room)?;
         let limits = RowLimits {
             n_batch: self.fixed.facts.n_batch,
             n_ubatch: self.fixed.facts.n_ubatch,
@@ -65,6 +67,9 @@ impl Scheduler {
         self.runner.step(&self.batch.rows[rows.clone()])?;
         self.n_steps += 1;
         let now = Instant::now();
+        if self.batch.parts[parts.clone()].iter().all(|part| part.outputs == part.rows) {
+            self.round.stepped(rows.len(), now.saturating_duration_since(started).as_secs_f64());
+        }
         for part in parts {
             self.harvest(part, rows.start, started, now)?;
         }
@@ -87,18 +92,20 @@ impl Scheduler {
     /// Books the rows of a part that ran and samples its outputs. `first_row` is the first row of the call.
     fn harvest(&mut self, part: usize, first_row: usize, started: Instant, now: Instant) -> Result<(), RunnerError> {
         let part = &self.batch.parts[part];
-        let (index, outputs) = (part.slot, part.outputs.clone());
-        let n_rows = part.rows.len();
+        let (index, rows, outputs) = (part.slot, part.rows.clone(), part.outputs.clone());
         let slot = &mut self.slots[index];
         slot.cut = false;
         slot.last_used = self.n_steps;
         let Some(sequence) = &mut slot.occupant else { return Ok(()) };
-        let processed = slot.fill.n_items..slot.fill.n_items + n_rows;
+        let n_drafted = sequence.drafts.draft.tokens.len();
+        let processed = slot.fill.n_items..slot.fill.n_items + rows.len() - n_drafted;
         sequence.items[processed].iter().for_each(|item| slot.fill.advance(item));
         sequence.clock.prefill_started.get_or_insert(started);
         sequence.report_progress(slot.fill.n_tokens, now);
-        for row in outputs {
-            let ending = match self.runner.logits(row - first_row) {
+        let mut ending = None;
+        let mut n_accepted = 0;
+        for row in outputs.clone() {
+            ending = match self.runner.logits(row - first_row) {
                 Err(error) if error.kind == RunnerErrorKind::Fatal => return Err(error),
                 Err(error) => Some(Ending::Failed(EngineError::Runner(error))),
                 Ok(logits) => match sequence.sample(logits, &self.fixed, now, &self.metrics) {
@@ -106,12 +113,40 @@ impl Scheduler {
                     Ok(reason) => reason.map(Ending::Finished),
                 },
             };
-            if let Some(ending) = ending {
-                self.end(index, ending);
-                return Ok(());
+            // The next row is of use only if it was computed for the token that has come.
+            let right = sequence.drafts.draft.tokens.get(n_accepted) == sequence.last_token().as_ref();
+            if ending.is_some() || !right {
+                break;
+            }
+            slot.fill.advance(&sequence.items[slot.fill.n_items]);
+            n_accepted += 1;
+        }
+        if !outputs.is_empty() {
+            sequence.drafts.verified(n_accepted, ending.is_none() && n_accepted < n_drafted);
+        }
+        if n_accepted < n_drafted {
+            self.roll_back(index)?;
+        }
+        match (ending, &mut self.slots[index].occupant) {
+            (Some(ending), _) => self.end(index, ending),
+            (None, Some(sequence)) => sequence.sink.flush(),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Cuts the rows of a draft that turned out wrong.
+    fn roll_back(&mut self, slot: usize) -> Result<(), RunnerError> {
+        let place = &mut self.slots[slot];
+        match self.runner.truncate(place.seq, place.fill.pos()) {
+            Ok(true) => place.cut = true,
+            Err(error) if error.kind == RunnerErrorKind::Fatal => return Err(error),
+            // It is processed again from its beginning.
+            Ok(false) | Err(_) => {
+                tracing::warn!(seq = place.seq.0, "a draft could not be rolled back");
+                self.forget_fill(slot);
             }
         }
-        sequence.sink.flush();
         Ok(())
     }
 
@@ -129,10 +164,14 @@ impl Scheduler {
     }
 
     /// The cache has no room although the sums said so (its cells are handed out in blocks, for instance). In this order:
-    /// drop idle state, set back the newest sequence, prefill in smaller chunks, end the last one as having no context left.
+    /// drop idle state, draft no more, set back the newest sequence, prefill in smaller chunks, end the last one as having no context left.
     fn make_room(&mut self, error: RunnerError) {
         if let Some(slot) = self.slots.oldest_idle() {
             return self.clear(slot);
+        }
+        if self.slots.active().any(|(_, sequence)| !sequence.drafts.draft.tokens.is_empty()) {
+            self.pressure.hold_drafts = true;
+            return;
         }
         let newest = self.slots.newest_elastic().or_else(|| self.slots.newest());
         let Some(slot) = newest else { return };

@@ -31,23 +31,35 @@ impl Batch {
 
     /// Replaces the contents. `false`: a row was refused (full, unknown token or sequence).
     pub fn fill(&mut self, rows: &[BatchRow]) -> bool {
+        self.clear();
+        rows.iter().all(|row| self.push(*row, None))
+    }
+
+    pub fn clear(&mut self) {
+        // SAFETY: the batch is alive.
+        unsafe { ffi::llama_batch_ext_clear(self.raw.as_ptr()) }
+    }
+
+    /// Adds a row, for the MTP head with the trunk's hidden state (`n_embd` floats) beside the token. `false`: refused.
+    pub fn push(&mut self, row: BatchRow, hidden: Option<&[f32]>) -> bool {
         let raw = self.raw.as_ptr();
+        let (Ok(seq), Ok(token), Ok(pos)) =
+            (i32::try_from(row.seq.0), i32::try_from(row.token.0), i32::try_from(row.pos.0))
+        else {
+            return false;
+        };
         // SAFETY: the batch is alive. Indices passed on are those just handed out by add_token; the position is read during
-        // the call (one number for a token row, also with M-RoPE). Growing its vectors is all that could throw, and an
-        // allocation of so few bytes fails nowhere that Rust's own would not.
+        // the call (one number for a row with a token, also with M-RoPE), and the hidden state is copied during the call,
+        // its length passed with it. Growing its vectors is all that could throw, and an allocation of so few bytes fails
+        // nowhere that Rust's own would not.
         unsafe {
-            ffi::llama_batch_ext_clear(raw);
-            rows.iter().all(|row| {
-                let (Ok(seq), Ok(token), Ok(pos)) =
-                    (i32::try_from(row.seq.0), i32::try_from(row.token.0), i32::try_from(row.pos.0))
-                else {
-                    return false;
-                };
-                let index = ffi::llama_batch_ext_add_token(raw, seq, token);
-                index >= 0
-                    && ffi::llama_batch_ext_set_pos(raw, index, &raw const pos)
-                    && ffi::llama_batch_ext_set_output_logits(raw, index, row.output)
-            })
+            let index = ffi::llama_batch_ext_add_token(raw, seq, token);
+            let embd = |hidden: &[f32]| ffi::llama_embd { data: hidden.as_ptr(), n_rows: 1, n_embd: hidden.len() };
+            // Not `llama_batch_ext_set_embd_state`, which is made for this and does nothing.
+            index >= 0
+                && hidden.is_none_or(|hidden| ffi::llama_batch_ext_set_embd_token(raw, index, embd(hidden)))
+                && ffi::llama_batch_ext_set_pos(raw, index, &raw const pos)
+                && ffi::llama_batch_ext_set_output_logits(raw, index, row.output)
         }
     }
 

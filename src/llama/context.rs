@@ -20,6 +20,9 @@ use crate::units::Bytes;
 /// the gap between two steps; ggml's own 50 keeps the cores busy for a third of a second after the last one.
 const POLL: u32 = 1;
 
+/// Rows that the MTP head takes at once: it is one layer, so that more would only make its compute buffer larger.
+const MTP_UBATCH_TOKENS: u32 = 256;
+
 /// Most buffer types that a context spreads over.
 const MAX_BUFFER_TYPES: usize = 32;
 
@@ -30,11 +33,20 @@ pub struct ContextOptions {
     pub outputs_per_sequence: u32,
     /// Tokens by which a recurrent state can be rolled back after a step. Each costs one more state per sequence.
     pub rollback_tokens: u32,
+    /// With the MTP head, whose KV cache has these types.
+    pub mtp: Option<MtpCache>,
+}
+
+/// Element types of the MTP head's KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MtpCache {
+    pub k: CacheType,
+    pub v: CacheType,
 }
 
 impl Default for ContextOptions {
     fn default() -> ContextOptions {
-        ContextOptions { outputs_per_sequence: 1, rollback_tokens: 0 }
+        ContextOptions { outputs_per_sequence: 1, rollback_tokens: 0, mtp: None }
     }
 }
 
@@ -56,6 +68,8 @@ pub struct Context {
     raw: NonNull<ffi::llama_context>,
     threads: Option<NonNull<ffi::ggml_threadpool>>,
     model: Arc<Model>,
+    /// Has it recurrent layers.
+    recurrent: bool,
 }
 
 // SAFETY: a context has no tie to the thread that made it (the pool's workers are its own); only one thread has it at a time.
@@ -84,18 +98,44 @@ impl Context {
             return Err(LoadError::Context { tried, reason });
         }
         let params = context_params(config, options);
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the model is alive and held by the context from here on; the parameters are copied during the call.
-        let (code, reasons) =
-            log::reasons(|| unsafe { ffi::plateau_context_new(model.raw(), &raw const params, &raw mut raw) });
-        let reason = if code == 0 { reasons } else { ffi::guard_reason(code).to_owned() };
-        let raw = NonNull::new(raw).ok_or(LoadError::Context { tried, reason })?;
+        let raw = create(&model, &params, tried)?;
         let threads = thread_pool(params.n_threads.max(params.n_threads_batch));
         if let Some(threads) = threads {
             // SAFETY: both are alive, and `drop` detaches the pool before it frees it.
             unsafe { ffi::llama_attach_threadpool(raw.as_ptr(), threads.as_ptr(), threads.as_ptr()) };
         }
-        Ok(Context { raw, threads, model })
+        if options.mtp.is_some() {
+            // SAFETY: the context is alive. The head needs the hidden state of every row, not only of those with logits.
+            unsafe { ffi::plateau_export_hidden(raw.as_ptr(), false) };
+        }
+        let recurrent = model.is_recurrent();
+        Ok(Context { raw, threads, model, recurrent })
+    }
+
+    /// The context of the MTP head over the same model: its own KV cache of one layer for as many tokens as `trunk` holds,
+    /// one output a sequence. It computes with the trunk's threads.
+    ///
+    /// # Safety
+    /// It must be dropped before `trunk`.
+    pub(super) unsafe fn mtp(trunk: &Context, config: &EngineConfig, cache: MtpCache) -> Result<Context, LoadError> {
+        let tried = format!("MTP head, cache {:?}/{:?}", cache.k, cache.v);
+        let mut params = context_params(config, ContextOptions::default());
+        params.ctx_type = ffi::LLAMA_CONTEXT_TYPE_MTP;
+        params.ctx_other = trunk.raw.as_ptr();
+        params.n_ctx = u32::try_from(trunk.n_ctx()).unwrap_or(u32::MAX);
+        params.n_ubatch = config.ubatch_tokens.min(MTP_UBATCH_TOKENS);
+        params.n_batch = params.n_ubatch;
+        params.type_k = cache_type(cache.k);
+        params.type_v = cache_type(cache.v);
+        let raw = create(&trunk.model, &params, tried)?;
+        // SAFETY: the context is alive; so is the trunk's pool, and it outlives this context (see above).
+        unsafe {
+            if let Some(threads) = trunk.threads {
+                ffi::llama_attach_threadpool(raw.as_ptr(), threads.as_ptr(), threads.as_ptr());
+            }
+            ffi::plateau_export_hidden(raw.as_ptr(), true);
+        }
+        Ok(Context { raw, threads: None, model: Arc::clone(&trunk.model), recurrent: false })
     }
 
     pub fn model(&self) -> &Arc<Model> {
@@ -131,7 +171,7 @@ impl Context {
     /// # Safety
     /// The batch and the memory must not outlive the context; only one memory may be made of it.
     pub(super) unsafe fn parts(&mut self) -> Option<(Batch, Memory)> {
-        let snapshots = self.model.is_recurrent().then(|| self.rollback_tokens());
+        let snapshots = self.recurrent.then(|| self.rollback_tokens());
         let books = Bookkeeping::new(self.n_seq_max(), snapshots);
         // SAFETY: the context is alive; the caller vouches for the rest.
         unsafe {
@@ -161,6 +201,23 @@ impl Context {
         }
     }
 
+    /// Are weights on a device of its own.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.memory_use().iter().any(|row| !row.host && row.model > Bytes(0))
+    }
+
+    /// The hidden state behind row `row` of the last batch, `n_embd` floats: what the MTP head goes on from. `None` where none
+    /// is exported.
+    pub(super) fn hidden(&mut self, row: usize) -> Option<&[f32]> {
+        let n_embd = self.model.facts().n_embd as usize;
+        let row = i32::try_from(row).ok()?;
+        // SAFETY: as for the logits.
+        unsafe {
+            let hidden = ffi::plateau_hidden_row(self.raw.as_ptr(), row);
+            (!hidden.is_null()).then(|| std::slice::from_raw_parts(hidden, n_embd))
+        }
+    }
+
     /// What model and context take now, by kind of memory.
     pub fn memory_use(&self) -> Vec<MemoryUse> {
         let empty = ffi::MemoryUseRow { name: std::ptr::null(), host: false, model: 0, context: 0, compute: 0 };
@@ -182,6 +239,19 @@ impl Context {
         };
         rows.iter().take(n).map(buffer).collect()
     }
+}
+
+fn create(
+    model: &Model,
+    params: &ffi::llama_context_params,
+    tried: String,
+) -> Result<NonNull<ffi::llama_context>, LoadError> {
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the model is alive and held by the context from here on; the parameters are copied during the call.
+    let (code, reasons) =
+        log::reasons(|| unsafe { ffi::plateau_context_new(model.raw(), std::ptr::from_ref(params), &raw mut raw) });
+    let reason = if code == 0 { reasons } else { ffi::guard_reason(code).to_owned() };
+    NonNull::new(raw).ok_or(LoadError::Context { tried, reason })
 }
 
 fn tried(config: &EngineConfig, options: ContextOptions) -> String {

@@ -75,6 +75,15 @@ int32_t plateau_context_new(llama_model * model, const llama_context_params * pa
     });
 }
 
+// The functions of llama-ext.h are C++ and have mangled names; these two do not throw.
+void plateau_export_hidden(llama_context * ctx, bool only_outputs) {
+    llama_set_embeddings_nextn(ctx, true, only_outputs);
+}
+
+const float * plateau_hidden_row(llama_context * ctx, int32_t row) {
+    return llama_get_embeddings_nextn_ith(ctx, row);
+}
+
 // Bytes of one kind of memory: the model's share, the context's (KV cache and recurrent state), and the compute buffers.
 struct plateau_memory_use {
     const char * name;

@@ -105,6 +105,13 @@ impl Bookkeeping {
         }
     }
 
+    fn reached(&mut self, seq: SeqId, next: Pos) {
+        debug_assert!(self.snapshots.is_none(), "recurrent states depend on every row");
+        if let Some(sequence) = self.sequences.get_mut(seq.0 as usize) {
+            *sequence = Sequence { next: next.0, fresh_rows: 0, pending: false };
+        }
+    }
+
     /// A batch died half way: what its sequences hold is unknown, and no snapshot is to be trusted.
     fn lost(&mut self, rows: &[BatchRow]) {
         for sequence in &mut self.sequences {
@@ -141,6 +148,11 @@ impl Memory {
 
     pub(super) fn lost(&mut self, rows: &[BatchRow]) {
         self.books.lost(rows);
+    }
+
+    /// `seq` was processed up to `next`, in a context without recurrent layers, whose past does not matter.
+    pub(super) fn reached(&mut self, seq: SeqId, next: Pos) {
+        self.books.reached(seq, next);
     }
 
     /// Removes positions `>= from`. `false`: impossible, nothing was changed.

@@ -12,20 +12,23 @@ mod ffi;
 mod log;
 pub mod memory;
 pub mod model;
+mod mtp;
 pub mod runner;
 pub mod vocab;
 
 use std::path::PathBuf;
 
 pub use backend::{Device, DeviceKind, Plugin, PluginOutcome};
-pub use context::{ContextOptions, MemoryUse};
+pub use context::{ContextOptions, MemoryUse, MtpCache};
 pub use error::LoadError;
 pub use model::Model;
 pub use runner::LlamaRunner;
 
-use crate::config::{EngineConfig, ModelConfig};
+use crate::config::{ModelConfig, Profile, SpeculativeConfig};
+use crate::engine::{MAX_DRAFT_TOKENS, ModelRunner};
 use crate::gguf::{ModelFacts, VocabFacts};
 use crate::text::Tokenizer;
+use crate::units::Bytes;
 
 /// A model ready to run, and what is known of it.
 pub struct Loaded {
@@ -45,15 +48,15 @@ pub struct Loaded {
 /// Loads plug-ins, model and context. To be called on the engine thread. `progress` gets the share of the weights that is
 /// loaded, and cancels by `false`.
 pub fn load(
-    model: &ModelConfig,
-    engine: &EngineConfig,
+    profile: &Profile,
     progress: &mut dyn FnMut(f32) -> bool,
 ) -> Result<Loaded, LoadError> {
+    let Profile { model, engine, speculative, .. } = profile;
     let plugins = start_backends(model);
-    let model = Model::load(model, progress)?;
+    let model = Model::load_parts(model, &mut |facts| wants_mtp(speculative, facts), progress)?;
     let tokenizer = vocab::tokenizer(&model);
     let (facts, vocab) = (model.facts().clone(), model.vocab().clone());
-    let runner = LlamaRunner::new(model, engine, ContextOptions::default())?;
+    let runner = LlamaRunner::new(model, engine, context_options(speculative, &facts))?;
     let memory = runner.memory_use();
     tracing::info!(
         target: "llama",
@@ -62,7 +65,7 @@ pub fn load(
         backend::version(),
         tokenizer.codec_name(),
         describe(&memory),
-        left_out(&facts)
+        drafting(&runner, &facts)
     );
     Ok(Loaded { runner, tokenizer, facts, vocab, plugins, devices: backend::devices(), memory })
 }
@@ -75,12 +78,37 @@ pub fn start_backends(model: &ModelConfig) -> Vec<Plugin> {
     folder.map(|folder| backend::load_plugins(&folder)).unwrap_or_default()
 }
 
-/// The MTP block is in the file but not in memory: nothing drafts with it yet.
-fn left_out(facts: &ModelFacts) -> String {
-    match facts.tensor_bytes.mtp {
-        crate::units::Bytes(0) => String::new(),
-        bytes => format!("; MTP tensors not loaded ({bytes})"),
+/// Is the MTP head of this model to be loaded. Only a head of one layer can be run, and only beside a trunk whose states can
+/// be rolled back.
+fn wants_mtp(speculative: &SpeculativeConfig, facts: &ModelFacts) -> bool {
+    speculative.mtp && speculative.n_max > 0 && facts.n_layer_mtp == 1 && can_roll_back(facts)
+}
+
+/// llama.cpp keeps earlier recurrent states for these architectures alone.
+fn can_roll_back(facts: &ModelFacts) -> bool {
+    facts.recurrent.is_none() || matches!(facts.architecture.as_str(), "qwen35" | "qwen35moe" | "qwen4exp")
+}
+
+/// As many outputs and rollback states as drafts can need, and none where nothing drafts.
+fn context_options(speculative: &SpeculativeConfig, facts: &ModelFacts) -> ContextOptions {
+    let mtp = wants_mtp(speculative, facts);
+    let drafts = SpeculativeConfig { mtp, ..speculative.clone() }.draft_tokens_max();
+    let drafts = if can_roll_back(facts) { drafts.min(MAX_DRAFT_TOKENS as u32) } else { 0 };
+    ContextOptions {
+        outputs_per_sequence: drafts + 1,
+        rollback_tokens: if facts.recurrent.is_some() { drafts } else { 0 },
+        mtp: mtp.then_some(MtpCache { k: speculative.cache_type_k, v: speculative.cache_type_v }),
     }
+}
+
+/// What drafts, for the log.
+fn drafting(runner: &LlamaRunner, facts: &ModelFacts) -> String {
+    let head = match (runner.facts().mtp, facts.tensor_bytes.mtp) {
+        (true, bytes) => format!("MTP head loaded ({bytes})"),
+        (false, Bytes(0)) => "no MTP head".to_owned(),
+        (false, bytes) => format!("MTP head not loaded ({bytes})"),
+    };
+    format!("; {head}, up to {} drafted tokens a step", runner.facts().n_outputs_seq - 1)
 }
 
 fn describe(memory: &[MemoryUse]) -> String {

@@ -41,15 +41,26 @@ impl Drop for Model {
 }
 
 impl Model {
-    /// Loads the model that `config` names, or the embedded one. `progress` gets 0..=1 and stops the load by `false`.
+    /// Loads the model that `config` names, or the embedded one, without its MTP head. `progress` gets 0..=1 and stops the load
+    /// by `false`.
     pub fn load(config: &ModelConfig, progress: &mut dyn FnMut(f32) -> bool) -> Result<Arc<Model>, LoadError> {
+        Model::load_parts(config, &mut |_| false, progress)
+    }
+
+    /// As `load`, with the MTP head where `mtp` wants it for this model.
+    pub fn load_parts(
+        config: &ModelConfig,
+        mtp: &mut dyn FnMut(&ModelFacts) -> bool,
+        progress: &mut dyn FnMut(f32) -> bool,
+    ) -> Result<Arc<Model>, LoadError> {
         backend::start();
+        let wishes = Wishes { config, mtp, progress };
         let Some(path) = &config.path else {
             // Kept until the loader has mapped or read it.
             let file = embedded::write()?;
-            return load_file(file.path(), embedded::NAME, config, progress);
+            return load_file(file.path(), embedded::NAME, wishes);
         };
-        load_file(path, &path.display().to_string(), config, progress)
+        load_file(path, &path.display().to_string(), wishes)
     }
 
     pub fn facts(&self) -> &ModelFacts {
@@ -77,19 +88,24 @@ impl Model {
     }
 }
 
-fn load_file(
-    path: &Path,
-    name: &str,
-    config: &ModelConfig,
-    progress: &mut dyn FnMut(f32) -> bool,
-) -> Result<Arc<Model>, LoadError> {
+/// What is to be loaded, and who hears of it.
+struct Wishes<'a> {
+    config: &'a ModelConfig,
+    mtp: &'a mut dyn FnMut(&ModelFacts) -> bool,
+    progress: &'a mut dyn FnMut(f32) -> bool,
+}
+
+fn load_file(path: &Path, name: &str, wishes: Wishes<'_>) -> Result<Arc<Model>, LoadError> {
+    let Wishes { config, mtp, progress } = wishes;
     let refused = |source| LoadError::Gguf { model: name.to_owned(), source };
     let gguf = Gguf::open(path).map_err(refused)?;
     let facts = ModelFacts::from_gguf(&gguf).map_err(refused)?;
     let mut vocab = VocabFacts::from_gguf(&gguf).map_err(refused)?;
     drop(gguf);
 
-    let raw = load_native(path, name, config, progress)?;
+    let mut params = model_params(config);
+    params.load_mtp = mtp(&facts);
+    let raw = load_native(path, name, config, params, progress)?;
     // SAFETY: the model is alive, and so is its vocabulary.
     let (raw_vocab, n_vocab) = unsafe {
         let raw_vocab = ffi::llama_model_get_vocab(raw.as_ptr());
@@ -120,6 +136,7 @@ fn load_native(
     path: &Path,
     name: &str,
     config: &ModelConfig,
+    mut params: ffi::llama_model_params,
     progress: &mut dyn FnMut(f32) -> bool,
 ) -> Result<NonNull<ffi::llama_model>, LoadError> {
     let failed = |reason: String| LoadError::Model { model: name.to_owned(), tried: tried(config), reason };
@@ -127,7 +144,6 @@ fn load_native(
     let mut watch = Watch { progress, cancelled: false };
     // With no layer on a card, the card is left alone altogether: an empty list instead of "all devices".
     let mut no_devices = [std::ptr::null_mut()];
-    let mut params = model_params(config);
     if config.gpu_layers == Some(0) {
         params.devices = no_devices.as_mut_ptr();
     }
@@ -160,7 +176,6 @@ fn model_params(config: &ModelConfig) -> ffi::llama_model_params {
         (false, false) => ffi::LLAMA_LOAD_MODE_NONE,
     };
     params.lazy_mode = ffi::LLAMA_LAZY_MODE_OFF;
-    params.load_mtp = false;
     params
 }
 

@@ -13,16 +13,19 @@ use super::error::LoadError;
 use super::ffi;
 use super::memory::Memory;
 use super::model::Model;
+use super::mtp::MtpHead;
 use crate::config::EngineConfig;
 use crate::engine::{BatchRow, DraftRow, ModelRunner, RunnerError, RunnerErrorKind, RunnerFacts};
-use crate::units::{Pos, SeqId};
+use crate::units::{Bytes, Pos, SeqId};
 
 const PROCESS: &str = "llama_process";
+const DRAFT: &str = "llama_process of the MTP head";
 
-/// One context with its batch and memory. Fields are dropped in this order: the context last.
+/// One context with its batch, memory and MTP head. Fields are dropped in this order: the context last.
 pub struct LlamaRunner {
     batch: Batch,
     memory: Memory,
+    mtp: Option<MtpHead>,
     /// Which rows of the last successful step have logits.
     outputs: Vec<bool>,
     facts: RunnerFacts,
@@ -40,6 +43,9 @@ impl LlamaRunner {
             tried: "batch and memory".to_owned(),
             reason: "the model has no memory: it does not generate".to_owned(),
         })?;
+        // SAFETY: the head is kept beside the context and dropped before it.
+        let head = |cache| unsafe { MtpHead::new(&context, config, cache) };
+        let mtp = options.mtp.map(head).transpose()?;
         let vocab = context.model().vocab();
         let facts = RunnerFacts {
             n_vocab: vocab.tokens.len(),
@@ -51,16 +57,34 @@ impl LlamaRunner {
             hybrid: context.model().is_recurrent(),
             rollback_max: context.rollback_tokens() as usize,
             n_outputs_seq: options.outputs_per_sequence as usize,
-            mtp: false,
-            steady_width: false,
+            mtp: mtp.is_some(),
+            steady_width: context.is_on_device(),
             eog: vocab.eog.clone(),
         };
-        Ok(LlamaRunner { batch, memory, outputs: Vec::new(), facts, context })
+        Ok(LlamaRunner { batch, memory, mtp, outputs: Vec::new(), facts, context })
     }
 
     /// What model and context take now, by kind of memory.
     pub fn memory_use(&self) -> Vec<MemoryUse> {
-        self.context.memory_use()
+        let mut all = self.context.memory_use();
+        let mtp = self.mtp.as_ref().map(|head| head.context().memory_use()).unwrap_or_default();
+        for row in mtp {
+            // Both contexts share the weights.
+            let row = MemoryUse { model: Bytes(0), ..row };
+            match all.iter_mut().find(|known| known.buffer == row.buffer) {
+                Some(known) => {
+                    known.context = known.context + row.context;
+                    known.compute = known.compute + row.compute;
+                }
+                None => all.push(row),
+            }
+        }
+        all
+    }
+
+    /// What the MTP head's context takes, by kind of memory; empty without one.
+    pub fn mtp_memory_use(&self) -> Vec<MemoryUse> {
+        self.mtp.as_ref().map(|head| head.context().memory_use()).unwrap_or_default()
     }
 
     /// Tokens by which `truncate` can roll a recurrent state back right after a step.
@@ -88,9 +112,15 @@ impl ModelRunner for LlamaRunner {
         if !self.acceptable(rows) || !self.batch.fill(rows) {
             return Err(RunnerError { call: PROCESS, kind: RunnerErrorKind::InvalidBatch, code: None });
         }
+        if let Some(head) = &mut self.mtp {
+            head.prepare();
+        }
         let code = self.context.process(&mut self.batch);
         let Some(kind) = failure(code) else {
             self.memory.stepped(rows);
+            if let Some(head) = &mut self.mtp {
+                head.observe(rows, &mut self.context);
+            }
             self.outputs.extend(rows.iter().map(|row| row.output));
             return Ok(());
         };
@@ -108,19 +138,29 @@ impl ModelRunner for LlamaRunner {
         self.context.logits(row).ok_or(invalid)
     }
 
-    fn draft(&mut self, _rows: &[DraftRow]) -> Result<(), RunnerError> {
-        Err(RunnerError { call: "draft", kind: RunnerErrorKind::InvalidBatch, code: None })
+    fn draft(&mut self, rows: &[DraftRow]) -> Result<(), RunnerError> {
+        let known = |row: &DraftRow| row.token.index() < self.facts.n_vocab;
+        let code = match &mut self.mtp {
+            Some(head) if !rows.is_empty() && rows.iter().all(known) => head.draft(rows),
+            _ => -1,
+        };
+        failure(code).map_or(Ok(()), |kind| Err(RunnerError { call: DRAFT, kind, code: Some(code) }))
     }
 
-    fn draft_logits(&mut self, _row: usize) -> Result<&[f32], RunnerError> {
-        Err(RunnerError { call: "draft", kind: RunnerErrorKind::InvalidBatch, code: None })
+    fn draft_logits(&mut self, row: usize) -> Result<&[f32], RunnerError> {
+        let missing = RunnerError { call: DRAFT, kind: RunnerErrorKind::InvalidBatch, code: None };
+        self.mtp.as_mut().and_then(|head| head.logits(row)).ok_or(missing)
     }
 
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {
         if self.memory.books().next(seq).is_none() {
             return Err(RunnerError { call: "llama_memory_seq_rm", kind: RunnerErrorKind::InvalidBatch, code: None });
         }
-        Ok(self.memory.truncate(seq, from))
+        let cut = self.memory.truncate(seq, from);
+        if let Some(head) = self.mtp.as_mut().filter(|_| cut) {
+            head.truncate(seq, from);
+        }
+        Ok(cut)
     }
 }
 

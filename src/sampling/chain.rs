@@ -14,7 +14,7 @@ use super::SamplingParams;
 use super::candidates::Shortlist;
 use super::distribution::{Distribution, Shape};
 use super::overlay::Overlay;
-use super::row::{BLOCK, Peaks, Row};
+use super::row::{BLOCK, Peaks, Row, weight};
 use super::stream::Stream;
 
 /// Tokens that a constraint allows, one bit a token, least significant bit first: the seam for grammars. Tokens past its
@@ -64,6 +64,10 @@ impl Clone for Buffers {
     }
 }
 
+/// The random numbers that the coming tokens will take: a copy of the stream, to draft with.
+#[derive(Clone)]
+pub struct Foresight(Stream);
+
 impl Sampler {
     pub fn new(params: SamplingParams) -> Sampler {
         let stream = Stream::new(params.seed);
@@ -81,6 +85,37 @@ impl Sampler {
         let row = Row::new(logits, self.overlay.changed(logits)?, mask);
         let distribution = distribution(&self.params, row, &mut self.stream, &mut self.buffers)?;
         Ok(distribution.pick(self.stream.unit()))
+    }
+
+    /// The random numbers from here on.
+    pub fn foresight(&self) -> Foresight {
+        Foresight(self.stream.clone())
+    }
+
+    /// What `sample` would pick where `foresight` stands, if `logits`, a draft head's, were the model's; moves it on. The
+    /// same number picks from both distributions, so that they agree wherever they are alike, and the pick from the model's
+    /// owes nothing to the draft. Penalties and bias are those of the last accepted token: drafts are no history yet.
+    pub fn guess(
+        &mut self,
+        logits: &[f32],
+        mask: Option<Mask<'_>>,
+        foresight: &mut Foresight,
+    ) -> Result<u32, SampleError> {
+        let row = Row::new(logits, self.overlay.changed(logits)?, mask);
+        let distribution = distribution(&self.params, row, &mut foresight.0, &mut self.buffers)?;
+        Ok(distribution.pick(foresight.0.unit()))
+    }
+
+    /// Probability of `token` in the softmax of the raw row; 0 where the row is broken.
+    pub fn confidence(&mut self, logits: &[f32], token: u32) -> f64 {
+        let row = Row::new(logits, &[], None);
+        let Buffers { maxima, sums, .. } = &mut self.buffers;
+        match row.peaks(maxima) {
+            Ok(peaks) if peaks.top.is_finite() => {
+                f64::from(weight(row.value(token), peaks.top, 1.0)) / row.sums(peaks, 1.0, sums)
+            }
+            _ => 0.0,
+        }
     }
 
     /// The distribution that `sample` would pick from. Draws for XTC where that is on, and for nothing else.

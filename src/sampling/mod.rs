@@ -19,7 +19,7 @@ mod stream;
 mod truncate;
 mod xtc;
 
-pub use chain::{Mask, SampleError, Sampler};
+pub use chain::{Foresight, Mask, SampleError, Sampler};
 pub use distribution::Distribution;
 pub use logprobs::{TokenLogprob, TopLogprob, logprobs};
 pub use params::{Dry, SamplingParams, Xtc};

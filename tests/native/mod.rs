@@ -45,7 +45,7 @@ pub fn runner(config: &EngineConfig) -> LlamaRunner {
 
 /// A context whose recurrent states can be rolled back by `rollback_tokens`, with logits for all rows of a short batch.
 pub fn runner_with_rollback(rollback_tokens: u32, parallel: u32) -> LlamaRunner {
-    let options = ContextOptions { outputs_per_sequence: rollback_tokens + 1, rollback_tokens };
+    let options = ContextOptions { outputs_per_sequence: rollback_tokens + 1, rollback_tokens, mtp: None };
     LlamaRunner::new(model(), &engine_config(512, parallel), options).expect("a context")
 }
 

@@ -1,0 +1,164 @@
+//! The drafts of one step, for all sequences that decode together: who drafts how much and from where, the passes of the MTP
+//! head, and the common number of rows.
+
+use std::time::Instant;
+
+use super::policy::{Choice, Offer, Policy};
+use crate::engine::admission::Slots;
+use crate::engine::error::{RunnerError, RunnerErrorKind};
+use crate::engine::request::DraftSource;
+use crate::engine::runner::{DraftRow, ModelRunner, RunnerFacts};
+use crate::units::{Pos, Token};
+
+/// Kept from step to step.
+pub(in crate::engine) struct Round {
+    policy: Policy,
+    /// Slots that decode, and the choice for each.
+    decoding: Vec<usize>,
+    choices: Vec<Choice>,
+    /// The rows of a pass, and the slot of each.
+    rows: Vec<DraftRow>,
+    drafting: Vec<usize>,
+    /// Tokens that end a generation, and so a draft.
+    eog: Vec<Token>,
+}
+
+impl Round {
+    pub fn new(facts: &RunnerFacts) -> Round {
+        Round {
+            policy: Policy::new(facts.steady_width),
+            decoding: Vec::new(),
+            choices: Vec::new(),
+            rows: Vec::new(),
+            drafting: Vec::new(),
+            eog: facts.eog.clone(),
+        }
+    }
+
+    /// Fills the drafts of all sequences that decode. `room`: free tokens of the cache.
+    pub fn draft(&mut self, slots: &mut Slots, runner: &mut dyn ModelRunner, room: usize) -> Result<(), RunnerError> {
+        self.begin(slots);
+        let n = self.decoding.len();
+        let RunnerFacts { n_outputs_seq, n_batch, hybrid, steady_width, .. } = *runner.facts();
+        if n == 0 || n_outputs_seq < 2 {
+            return Ok(());
+        }
+        let most = (n_outputs_seq - 1).min((room / n).saturating_sub(1)).min((n_batch / n).saturating_sub(1));
+        let width = self.choose(slots, runner.facts(), most);
+        if width == 0 {
+            return Ok(());
+        }
+        self.look_up(slots);
+        self.ask_head(slots, runner)?;
+        // Sequences with different numbers of rows are computed one after another where there are recurrent layers, and a
+        // device that replays steps records a new one for a new number of rows.
+        self.finish(slots, width, steady_width || (hybrid && n > 1));
+        Ok(())
+    }
+
+    /// All decoding sequences are in a step without anything else that took `seconds`.
+    pub fn stepped(&mut self, n_rows: usize, seconds: f64) {
+        self.policy.observe_step(n_rows, seconds);
+    }
+
+    /// Speed expected now against no drafting.
+    pub fn gain(&self) -> Option<f64> {
+        self.policy.gain()
+    }
+
+    fn begin(&mut self, slots: &mut Slots) {
+        self.decoding.clear();
+        for slot in 0..slots.len() {
+            let decodes = slots[slot].n_pending() == 1;
+            if let Some(sequence) = &mut slots[slot].occupant {
+                sequence.drafts.begin();
+                if decodes {
+                    self.decoding.push(slot);
+                }
+            }
+        }
+    }
+
+    fn choose(&mut self, slots: &mut Slots, facts: &RunnerFacts, most: usize) -> usize {
+        let decoding = slots.occupants_mut().filter(|(slot, _)| self.decoding.contains(slot));
+        let offers: Vec<Offer<'_>> = decoding
+            .map(|(_, sequence)| {
+                let room = most.min(sequence.n_draftable(facts.n_ctx));
+                sequence.drafts.offer(facts.mtp, room)
+            })
+            .collect();
+        self.policy.choose(&offers, &mut self.choices).min(most)
+    }
+
+    fn look_up(&mut self, slots: &mut Slots) {
+        for (&slot, choice) in self.decoding.iter().zip(&self.choices) {
+            if let Some(sequence) = &mut slots[slot].occupant
+                && choice.source == DraftSource::Lookup
+            {
+                sequence.drafts.look_up(choice.n);
+            }
+        }
+    }
+
+    /// The passes of the MTP head: each adds one token to every draft that wants one more.
+    fn ask_head(&mut self, slots: &mut Slots, runner: &mut dyn ModelRunner) -> Result<(), RunnerError> {
+        for pass in 0.. {
+            self.plan_pass(slots, pass);
+            if self.rows.is_empty() {
+                break;
+            }
+            let started = Instant::now();
+            match runner.draft(&self.rows) {
+                Ok(()) => {}
+                Err(error) if error.kind == RunnerErrorKind::Fatal => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "the MTP head failed: its drafts end here");
+                    break;
+                }
+            }
+            for (row, &slot) in self.drafting.iter().enumerate() {
+                if let Some(sequence) = &mut slots[slot].occupant {
+                    let logits = runner.draft_logits(row)?;
+                    sequence.guess(logits, &self.eog);
+                }
+            }
+            self.policy.observe_draft_pass(self.rows.len(), started.elapsed().as_secs_f64());
+        }
+        Ok(())
+    }
+
+    fn plan_pass(&mut self, slots: &Slots, pass: usize) {
+        self.rows.clear();
+        self.drafting.clear();
+        for (&slot, choice) in self.decoding.iter().zip(&self.choices) {
+            let place = &slots[slot];
+            let Some(sequence) = &place.occupant else { continue };
+            let drafts = &sequence.drafts;
+            let wants = choice.source == DraftSource::Mtp && pass < choice.n && drafts.draft.n_mtp == pass;
+            let Some(token) = drafts.draft.tokens.last().copied().or(sequence.last_token()).filter(|_| wants) else {
+                continue;
+            };
+            if drafts.is_guessing() {
+                let pos = Pos(place.fill.pos().0 + pass as u32);
+                self.rows.push(DraftRow { seq: place.seq, pos, token });
+                self.drafting.push(slot);
+            }
+        }
+    }
+
+    fn finish(&mut self, slots: &mut Slots, width: usize, pad: bool) {
+        let mut longest = 0;
+        for &slot in &self.decoding {
+            if let Some(sequence) = &mut slots[slot].occupant {
+                longest = longest.max(sequence.drafts.finish(width));
+            }
+        }
+        for &slot in self.decoding.iter().filter(|_| pad && longest > 0) {
+            if let Some(sequence) = &mut slots[slot].occupant
+                && let Some(last) = sequence.last_token()
+            {
+                sequence.drafts.fill(width, last);
+            }
+        }
+    }
+}

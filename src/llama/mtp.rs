@@ -1,0 +1,273 @@
+//! The MTP head: guesses the tokens after the next one from the trunk's hidden states.
+//!
+//! Its layer has a KV cache of its own, in which the row of a token is made from that token and the trunk's hidden state one
+//! position before it. So every row that the trunk has processed must follow here; those that have not yet are the backlog of
+//! a sequence. It is processed with the first pass of the next draft, whose weights are read anyway, or in one go when it has
+//! grown: a sequence that does not draft costs one pass in `BACKLOG_ROWS` tokens.
+//!
+//! What a draft leaves in the cache beyond its first row was made from the head's own hidden states, not the trunk's, and is
+//! dropped. Nothing here can change an answer, only how many drafts are accepted; errors end the draft and no request.
+
+#![expect(unsafe_code, reason = "takes the head's context apart into its batch and memory")]
+
+use super::batch::Batch;
+use super::context::{Context, MtpCache};
+use super::error::LoadError;
+use super::memory::Memory;
+use crate::config::EngineConfig;
+use crate::engine::{BatchRow, DraftRow};
+use crate::units::{Pos, SeqId, Token};
+
+/// Rows that a sequence may have waiting before they are processed without a draft. More would save little (a pass over
+/// them costs hardly more than over one) and make the first draft after them slower.
+const BACKLOG_ROWS: usize = 32;
+
+/// Fields are dropped in order: the context last.
+pub(super) struct MtpHead {
+    batch: Batch,
+    memory: Memory,
+    sequences: Vec<Tail>,
+    /// Row in the batch of each row of the last draft.
+    guesses: Vec<usize>,
+    context: Context,
+}
+
+/// What the head has yet to see of a sequence.
+struct Tail {
+    /// Position of the first row of the backlog.
+    start: u32,
+    tokens: Vec<Token>,
+    /// The trunk's state before each of `tokens`, `n_embd` floats each.
+    before: Vec<f32>,
+    /// The trunk's state after the last row.
+    last: Vec<f32>,
+    /// The head's own state after its last guess.
+    guess: Vec<f32>,
+    /// Position after the last row of the draft that runs; `None`: none does.
+    drafting: Option<u32>,
+    /// The token that it began with.
+    first: Token,
+    /// The first token of the last draft: its row, after the backlog, is in the cache before the trunk has processed it.
+    ahead: Option<Token>,
+}
+
+impl Tail {
+    fn new(n_embd: usize) -> Tail {
+        let zeros = vec![0.0; n_embd];
+        Tail {
+            start: 0,
+            tokens: Vec::new(),
+            before: Vec::new(),
+            last: zeros.clone(),
+            guess: zeros,
+            drafting: None,
+            first: Token(0),
+            ahead: None,
+        }
+    }
+
+    /// Position after the last row that the trunk has processed.
+    fn end(&self) -> u32 {
+        self.start + self.tokens.len() as u32
+    }
+
+    /// The backlog is in the cache.
+    fn caught_up(&mut self) {
+        self.start = self.end();
+        self.tokens.clear();
+        self.before.clear();
+    }
+}
+
+impl MtpHead {
+    /// # Safety
+    /// It must be dropped before `trunk`.
+    pub(super) unsafe fn new(trunk: &Context, config: &EngineConfig, cache: MtpCache) -> Result<MtpHead, LoadError> {
+        // SAFETY: the caller drops this value, and so its context, before the trunk.
+        let mut context = unsafe { Context::mtp(trunk, config, cache)? };
+        // SAFETY: batch and memory are kept beside the context and dropped before it; `parts` is called once.
+        let (batch, memory) = unsafe { context.parts() }.ok_or_else(|| LoadError::Context {
+            tried: "batch and memory of the MTP head".to_owned(),
+            reason: "out of memory".to_owned(),
+        })?;
+        let n_embd = context.model().facts().n_embd as usize;
+        let sequences = (0..context.n_seq_max()).map(|_| Tail::new(n_embd)).collect();
+        Ok(MtpHead { batch, memory, sequences, guesses: Vec::new(), context })
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Before a step of the trunk: ends drafts and makes room in backlogs.
+    pub(super) fn prepare(&mut self) {
+        for seq in 0..self.sequences.len() {
+            self.end_draft(seq);
+            if self.sequences[seq].tokens.len() >= BACKLOG_ROWS {
+                self.catch_up(seq);
+            }
+        }
+    }
+
+    /// After a step of the trunk: notes the rows for later.
+    pub(super) fn observe(&mut self, rows: &[BatchRow], trunk: &mut Context) {
+        for (index, row) in rows.iter().enumerate() {
+            let seq = row.seq.0 as usize;
+            if self.sequences.get(seq).is_some_and(|tail| tail.ahead.is_some_and(|ahead| ahead != row.token)) {
+                self.drop_ahead(seq);
+            }
+            let Some(tail) = self.sequences.get_mut(seq) else { continue };
+            let Some(hidden) = trunk.hidden(index) else { continue };
+            if tail.ahead.take().is_some() {
+                tail.start += 1;
+            } else {
+                tail.tokens.push(row.token);
+                tail.before.extend_from_slice(&tail.last);
+            }
+            tail.last.copy_from_slice(hidden);
+        }
+    }
+
+    /// The trunk forgot positions `>= from` of `seq`.
+    pub(super) fn truncate(&mut self, seq: SeqId, from: Pos) {
+        self.end_draft(seq.0 as usize);
+        self.drop_ahead(seq.0 as usize);
+        let Some(tail) = self.sequences.get_mut(seq.0 as usize) else { return };
+        let n_embd = tail.last.len();
+        let Some(n_kept) = from.0.checked_sub(tail.start).map(|n| n as usize) else {
+            self.memory.truncate(seq, from);
+            *tail = Tail { start: from.0, ..Tail::new(n_embd) };
+            return;
+        };
+        if n_kept < tail.tokens.len() {
+            // The state before the first row that goes is the state after the last one that stays.
+            let before = &tail.before[n_kept * n_embd..][..n_embd];
+            tail.last.copy_from_slice(before);
+            tail.tokens.truncate(n_kept);
+            tail.before.truncate(n_kept * n_embd);
+        }
+        if from.0 == 0 {
+            self.memory.truncate(seq, from);
+            tail.last.fill(0.0);
+        }
+    }
+
+    /// One pass. llama.cpp's code, or the guard's; -1 where a row does not fit what was drafted before.
+    pub(super) fn draft(&mut self, rows: &[DraftRow]) -> i32 {
+        self.guesses.clear();
+        let known = |row: &DraftRow| self.sequences.get(row.seq.0 as usize);
+        let fits = |row: &DraftRow| known(row).is_some_and(|tail| row.pos.0 == tail.drafting.unwrap_or(tail.end()));
+        if !rows.iter().all(fits) {
+            return -1;
+        }
+        for row in rows {
+            self.drop_ahead(row.seq.0 as usize);
+        }
+        let n_backlog: usize = rows.iter().map(|row| self.sequences[row.seq.0 as usize].tokens.len()).sum();
+        if n_backlog + rows.len() > self.context.n_batch() {
+            rows.iter().for_each(|row| self.catch_up(row.seq.0 as usize));
+        }
+        self.batch.clear();
+        let mut n_rows = 0;
+        for row in rows {
+            let Some(n) = self.push(row) else { return -1 };
+            n_rows += n;
+            self.guesses.push(n_rows - 1);
+        }
+        let code = self.context.process(&mut self.batch);
+        if code != 0 {
+            self.guesses.clear();
+            rows.iter().for_each(|row| self.lost(row.seq.0 as usize));
+            return code;
+        }
+        for (i, row) in rows.iter().enumerate() {
+            self.drafted(row, self.guesses[i]);
+        }
+        0
+    }
+
+    /// What the head guesses at row `row` of the last pass.
+    pub(super) fn logits(&mut self, row: usize) -> Option<&[f32]> {
+        self.context.logits(*self.guesses.get(row)?)
+    }
+
+    /// Puts the row and, at the begin of a draft, the backlog of its sequence into the batch. Returns the number of rows.
+    fn push(&mut self, row: &DraftRow) -> Option<usize> {
+        let tail = &self.sequences[row.seq.0 as usize];
+        let at = |pos: u32, token: Token, output: bool| BatchRow { seq: row.seq, pos: Pos(pos), token, output };
+        if tail.drafting.is_some() {
+            return self.batch.push(at(row.pos.0, row.token, true), Some(&tail.guess)).then_some(1);
+        }
+        let states = tail.before.chunks_exact(tail.last.len());
+        let mut backlog = tail.tokens.iter().zip(states).zip(tail.start..);
+        let pushed = backlog.all(|((token, before), pos)| self.batch.push(at(pos, *token, false), Some(before)));
+        let pushed = pushed && self.batch.push(at(row.pos.0, row.token, true), Some(&tail.last));
+        pushed.then_some(tail.tokens.len() + 1)
+    }
+
+    /// Books a row that was processed at `index` of the batch.
+    fn drafted(&mut self, row: &DraftRow, index: usize) {
+        let tail = &mut self.sequences[row.seq.0 as usize];
+        if tail.drafting.is_none() {
+            tail.caught_up();
+            tail.first = row.token;
+        }
+        tail.drafting = Some(row.pos.0 + 1);
+        match self.context.hidden(index) {
+            Some(hidden) => tail.guess.copy_from_slice(hidden),
+            None => tail.guess.fill(0.0),
+        }
+        self.memory.reached(row.seq, Pos(row.pos.0 + 1));
+    }
+
+    /// Drops what the draft of a sequence left behind, but for its first row, which is as good as any.
+    fn end_draft(&mut self, seq: usize) {
+        let Some(tail) = self.sequences.get_mut(seq) else { return };
+        if tail.drafting.take().is_some() {
+            tail.ahead = Some(tail.first);
+            self.memory.truncate(SeqId(seq as u32), Pos(tail.start + 1));
+        }
+    }
+
+    /// The trunk does not process what a draft began with.
+    fn drop_ahead(&mut self, seq: usize) {
+        let Some(tail) = self.sequences.get_mut(seq) else { return };
+        if tail.ahead.take().is_some() {
+            self.memory.truncate(SeqId(seq as u32), Pos(tail.start));
+        }
+    }
+
+    /// Processes the backlog of a sequence, piece by piece.
+    fn catch_up(&mut self, seq: usize) {
+        let n_batch = self.context.n_batch();
+        let id = SeqId(seq as u32);
+        let tail = &self.sequences[seq];
+        let n_embd = tail.last.len();
+        let mut pos = tail.start;
+        for (tokens, before) in tail.tokens.chunks(n_batch).zip(tail.before.chunks(n_batch * n_embd)) {
+            self.batch.clear();
+            let rows = tokens.iter().zip(before.chunks_exact(n_embd)).zip(pos..);
+            let mut rows = rows.map(|((&token, before), pos)| {
+                (BatchRow { seq: id, pos: Pos(pos), token, output: false }, before)
+            });
+            let pushed = rows.all(|(row, before)| self.batch.push(row, Some(before)));
+            if !pushed || self.context.process(&mut self.batch) != 0 {
+                return self.lost(seq);
+            }
+            pos += tokens.len() as u32;
+            self.memory.reached(id, Pos(pos));
+        }
+        self.sequences[seq].caught_up();
+    }
+
+    /// A pass failed: what the head knows of the sequence is unknown. It begins anew behind it, without its past: guesses get
+    /// worse, nothing else.
+    fn lost(&mut self, seq: usize) {
+        tracing::debug!(seq, "the MTP head lost a sequence");
+        self.memory.truncate(SeqId(seq as u32), Pos(0));
+        let tail = &mut self.sequences[seq];
+        tail.drafting = None;
+        tail.ahead = None;
+        tail.caught_up();
+    }
+}
