@@ -22,9 +22,6 @@ use crate::telemetry::{LogFormat, start_logging};
 
 pub use flags::SettingFlags;
 
-/// Exit code of `inspect-gguf` for a file that is not a valid GGUF.
-const EXIT_NOT_GGUF: u8 = 2;
-
 const EXIT_CODES: &str = "Exit codes: 0 done, 64 wrong usage or configuration, 65 malformed model file, 69 the model does not \
     fit or something is unavailable, 70 internal error.";
 
@@ -73,7 +70,7 @@ enum Command {
     },
     /// Check a GGUF file's header and print what it says
     ///
-    /// Exit code 2 with the byte offset when the file is malformed.
+    /// Exit code 65 with the byte offset when the file is malformed.
     InspectGguf {
         /// The file (the first part of a split model)
         file: PathBuf,
@@ -165,10 +162,7 @@ impl Command {
                 Err(GgufError::Io { path, source }) => {
                     Err(Failure::Unavailable(format!("cannot read {path}: {source}")))
                 }
-                Err(malformed) => {
-                    let _ = writeln!(std::io::stderr(), "{}: {malformed}", file.display());
-                    Ok(ExitCode::from(EXIT_NOT_GGUF))
-                }
+                Err(malformed) => Err(Failure::Malformed(format!("{}: {malformed}", file.display()))),
             },
         }
     }

@@ -3,6 +3,9 @@
 
 mod common;
 
+use futures_util::StreamExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use common::{answer, chat, start, start_with, with};
 use plateau::api::ErrorCode;
 use plateau::engine::fake::Fault;
@@ -48,6 +51,92 @@ async fn broken_bodies_are_told_what_is_wrong() {
     assert_eq!((chunked.status, chunked.error("code")), (413, &json!("body_too_large")));
     let alive = server.post(CHAT, chat("still there")).await;
     assert_eq!(alive.status, 200);
+}
+
+/// It would hold its connection for ever.
+#[tokio::test]
+async fn a_body_that_stops_coming_is_answered_and_its_connection_closed() {
+    let server = start_with(FakeRunner::saying("x"), |profile| profile.server.read_timeout_seconds = 1).await;
+    let address = server.url.strip_prefix("http://").unwrap();
+    for path in [CHAT, "/v1/completions", "/tokenize"] {
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{\"messages\":");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut told = String::new();
+        // Ends because the server closes the connection.
+        client.read_to_string(&mut told).await.unwrap();
+        let (head, body) = told.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 408 ") && head.contains("connection: close"), "{head}");
+        let body: Value = serde_json::from_str(body).unwrap();
+        check_envelope(&body);
+        assert_eq!(body["error"]["code"], "body_timeout");
+    }
+}
+
+/// Every piece is in time; all of them together take longer than a piece may.
+#[tokio::test]
+async fn a_slow_body_that_keeps_coming_is_read_to_its_end() {
+    let server = start_with(FakeRunner::saying("</think>x"), |profile| profile.server.read_timeout_seconds = 1).await;
+    let text = chat("hi").to_string();
+    let (start, end) = text.split_at(1);
+    let pieces = [start, " ", " ", " ", " ", end].map(str::to_owned);
+    let pieces = futures_util::stream::iter(pieces).then(async |piece| {
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        Ok::<_, std::io::Error>(piece)
+    });
+    let told = answer(server.client.post(server.path(CHAT)).body(reqwest::Body::wrap_stream(pieces))).await;
+    assert_eq!((told.status, told.content()), (200, "x"), "{}", told.body);
+}
+
+/// A client of a small vocabulary can do that; it is nothing that the model did.
+#[tokio::test]
+async fn a_logit_bias_that_bans_every_token_is_the_clients_error() {
+    let end_tokens = [257, 262];
+    let bans = |keep: &[u32]| -> Value {
+        let ids = (0..263_u32).filter(|id| !keep.contains(id));
+        ids.map(|id| (id.to_string(), json!(false))).collect::<serde_json::Map<_, _>>().into()
+    };
+    let server = start(FakeRunner::saying("x")).await;
+    for stream in [false, true] {
+        let told = server.post(CHAT, with(chat("hi"), json!({ "logit_bias": bans(&[]), "stream": stream }))).await;
+        assert_eq!((told.status, told.error("param")), (400, &json!("logit_bias")), "before a stream begins");
+        check_envelope(&told.body);
+    }
+    // The model's list of end tokens is longer than the file's, so that this is seen at the first token.
+    let body = with(chat("hi"), json!({ "logit_bias": bans(&end_tokens), "ignore_eos": true }));
+    let told = server.post(CHAT, body.clone()).await;
+    assert_eq!((told.status, told.error("param")), (400, &json!("logit_bias")), "{}", told.body);
+    let mut lines = server.open(CHAT, with(body, json!({ "stream": true }))).await;
+    let mut last = Value::Null;
+    while let Some(line) = lines.next().await {
+        last = serde_json::from_str(line.strip_prefix("data: ").unwrap()).unwrap();
+    }
+    assert_eq!((&last["error"]["code"], &last["error"]["param"]), (&json!("invalid_request"), &json!("logit_bias")));
+    assert_eq!(server.post(CHAT, with(chat("hi"), json!({ "logit_bias": bans(&end_tokens) }))).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_model_id_that_is_not_utf_8_is_told_in_the_envelope() {
+    let server = start(FakeRunner::saying("x")).await;
+    for path in ["/v1/models/%ff", "/models/a/%ff"] {
+        let told = server.get(path).await;
+        assert_eq!((told.status, told.error("code")), (400, &json!("invalid_request")), "{path}: {}", told.body);
+        check_envelope(&told.body);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_of_the_wrong_type_is_told_what_is_taken() {
+    let server = start(FakeRunner::saying("x")).await;
+    for (stop, param, says) in [
+        (json!(5), "stop", "`stop` must be a string or a list of strings, not 5"),
+        (json!({ "a": 1 }), "stop", "a string or a list of strings"),
+        (json!(["a", 5]), "stop[1]", "`stop[1]` must be a string, not 5"),
+    ] {
+        let told = server.post(CHAT, with(chat("hi"), json!({ "stop": stop }))).await;
+        assert_eq!((told.status, told.error("param")), (400, &json!(param)));
+        assert!(told.error("message").as_str().unwrap().contains(says), "{}", told.body);
+    }
 }
 
 #[tokio::test]

@@ -134,7 +134,7 @@ fn inspect_shows_metadata_and_tensors() {
 
 /// Crafted files must never reach a C++ parser.
 #[test]
-fn inspect_refuses_a_crafted_file_with_2_and_the_offset() {
+fn inspect_refuses_a_crafted_file_with_65_and_the_offset() {
     let crafted: [(&str, Change); 3] = [
         ("magic", |bytes| bytes[0] = b'X'),
         ("number of metadata keys", |bytes| bytes[16..24].copy_from_slice(&(1u64 << 60).to_le_bytes())),
@@ -143,8 +143,22 @@ fn inspect_refuses_a_crafted_file_with_2_and_the_offset() {
     for (what, change) in crafted {
         let (_folder, path) = mutated(change);
         let output = plateau(&["inspect-gguf", &path]);
-        assert_eq!(code(&output), 2, "{what}: {}", err(&output));
+        assert_eq!(code(&output), 65, "{what}: {}", err(&output));
         assert!(err(&output).contains("at byte "), "{what}: {}", err(&output));
+    }
+}
+
+/// Opening a named pipe waits for somebody who writes to it.
+#[test]
+fn a_named_pipe_as_a_model_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.gguf");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    for args in [["inspect-gguf", pipe].as_slice(), &["doctor", "--model", pipe]] {
+        let output = plateau(args);
+        assert_eq!(code(&output), 69, "{args:?}: {}", err(&output));
+        assert!(err(&output).contains("not a regular file"), "{args:?}: {}", err(&output));
     }
 }
 

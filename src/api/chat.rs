@@ -18,7 +18,7 @@ use crate::chat::Prepare;
 /// `POST /v1/chat/completions`.
 pub async fn complete(State(state): State<ApiState>, request: Request) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let bytes = extract::body(request, &state.profile.limits).await?;
+    let bytes = extract::body(request, &state.profile).await?;
     let worker = state.clone();
     let work = move || {
         let state = worker;
@@ -36,7 +36,7 @@ pub async fn complete(State(state): State<ApiState>, request: Request) -> Result
 /// `POST /apply-template`: the prompt of a chat request, as text. What concerns the generation alone is not looked at.
 pub async fn apply_template(State(state): State<ApiState>, request: Request) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let bytes = extract::body(request, &state.profile.limits).await?;
+    let bytes = extract::body(request, &state.profile).await?;
     let worker = state.clone();
     let work = move || {
         let state = worker;

@@ -16,7 +16,7 @@ use super::{ApiState, extract};
 /// `POST /v1/completions`.
 pub async fn complete(State(state): State<ApiState>, request: Request) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let bytes = extract::body(request, &state.profile.limits).await?;
+    let bytes = extract::body(request, &state.profile).await?;
     let worker = state.clone();
     let work = move || {
         let state = worker;

@@ -21,6 +21,7 @@ pub enum ErrorCode {
     LimitExceeded,
     ContextExceeded,
     BodyUnreadable,
+    BodyTimeout,
     InvalidApiKey,
     HostNotAllowed,
     OriginNotAllowed,
@@ -48,7 +49,7 @@ pub struct CodeInfo {
 
 impl ErrorCode {
     /// In the order of the documentation.
-    pub const ALL: [ErrorCode; 20] = [
+    pub const ALL: [ErrorCode; 21] = [
         ErrorCode::InvalidJson,
         ErrorCode::JsonTooDeep,
         ErrorCode::InvalidRequest,
@@ -56,6 +57,7 @@ impl ErrorCode {
         ErrorCode::LimitExceeded,
         ErrorCode::ContextExceeded,
         ErrorCode::BodyUnreadable,
+        ErrorCode::BodyTimeout,
         ErrorCode::InvalidApiKey,
         ErrorCode::HostNotAllowed,
         ErrorCode::OriginNotAllowed,
@@ -86,6 +88,7 @@ impl ErrorCode {
             ErrorCode::LimitExceeded => ("limit_exceeded", S::BAD_REQUEST, INVALID, "A field is longer than a limit of the profile; `param` is its path."),
             ErrorCode::ContextExceeded => ("context_length_exceeded", S::BAD_REQUEST, "exceed_context_size_error", "The prompt leaves no room in the context. `n_prompt_tokens` and `n_ctx` say by how much. As a rule `code` is the number 400, as llama-server has it; with `server.openai_overflow_code` it is the name and `type` is `invalid_request_error`, as OpenAI has it."),
             ErrorCode::BodyUnreadable => ("body_unreadable", S::BAD_REQUEST, INVALID, "The connection broke while the body was read."),
+            ErrorCode::BodyTimeout => ("body_timeout", S::REQUEST_TIMEOUT, INVALID, "Nothing more of the body came for `server.read_timeout_seconds`. The connection is closed."),
             ErrorCode::InvalidApiKey => ("invalid_api_key", S::UNAUTHORIZED, "authentication_error", "The server wants its key in `Authorization: Bearer KEY` (or `x-api-key`)."),
             ErrorCode::HostNotAllowed => ("host_not_allowed", S::FORBIDDEN, "permission_error", "The `Host` header names neither this machine nor an entry of `server.allowed_hosts` (this stops web pages that rebind a name to a local address)."),
             ErrorCode::OriginNotAllowed => ("origin_not_allowed", S::FORBIDDEN, "permission_error", "A web page of another origin sent the request and `server.cors_origins` does not list it."),
@@ -251,6 +254,12 @@ impl From<EngineError> for ApiError {
                 (ErrorCode::EngineDead, "the engine stopped after a device error")
             }
             EngineError::Runner(_) => (ErrorCode::GenerationFailed, "the model failed at this request"),
+            EngineError::Sample(inner) if inner.is_ban_of_all() => {
+                let message = "`logit_bias` bans every token that could come next (`ignore_eos` bans those that end the \
+                               answer); leave at least one";
+                let told = ApiError::new(ErrorCode::InvalidRequest, message).with_param("logit_bias");
+                return told.with_diagnostic(error.to_string());
+            }
             EngineError::Sample(_) => (ErrorCode::GenerationFailed, "no token could be sampled for this request"),
             EngineError::Stopping => (ErrorCode::EngineStopping, "the engine is shutting down"),
             EngineError::Dead => (ErrorCode::EngineDead, "the engine stopped after an internal error"),
@@ -268,6 +277,10 @@ impl IntoResponse for ApiError {
             }
             ErrorCode::InvalidApiKey => {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // What still comes of the body would be taken for the next request.
+            ErrorCode::BodyTimeout => {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}
         }

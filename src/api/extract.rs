@@ -3,39 +3,49 @@
 //! The content type is deliberately not looked at: `curl -d` says that JSON is a form, and the origin check of `guard` is
 //! what keeps web pages out.
 
-use axum::body::{Body, Bytes};
+use std::time::Duration;
+
+use axum::body::{BodyDataStream, Bytes};
 use axum::extract::Request;
 use axum::http::header;
 use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
 use super::error::{ApiError, ErrorCode};
-use crate::config::LimitsConfig;
+use crate::config::{LimitsConfig, Profile};
 
-/// Reads the body, up to `limits.body_bytes`.
-pub async fn body(request: Request, limits: &LimitsConfig) -> Result<Bytes, ApiError> {
+/// Reads the body, up to `limits.body_bytes`; each piece of it must come within `server.read_timeout_seconds`.
+pub async fn body(request: Request, profile: &Profile) -> Result<Bytes, ApiError> {
+    let limits = &profile.limits;
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > limits.body_bytes) {
         return Err(too_large(limits));
     }
-    read(request.into_body(), limits).await
-}
-
-async fn read(body: Body, limits: &LimitsConfig) -> Result<Bytes, ApiError> {
-    let mut stream = body.into_data_stream();
+    let mut stream = request.into_body().into_data_stream();
     let mut out = Vec::new();
-    while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|error| {
-            ApiError::new(ErrorCode::BodyUnreadable, "the connection broke while the body was read")
-                .with_diagnostic(error.to_string())
-        })?;
+    while let Some(piece) = next_piece(&mut stream, profile.server.read_timeout_seconds).await? {
         if (out.len() + piece.len()) as u64 > limits.body_bytes {
             return Err(too_large(limits));
         }
         out.extend_from_slice(&piece);
     }
     Ok(Bytes::from(out))
+}
+
+async fn next_piece(stream: &mut BodyDataStream, seconds: u32) -> Result<Option<Bytes>, ApiError> {
+    let waited = tokio::time::timeout(Duration::from_secs(seconds.into()), stream.next()).await;
+    let piece = waited.map_err(|_| {
+        let message = format!(
+            "nothing more of the body came for {seconds} s (`server.read_timeout_seconds`); send it in one go, as long as \
+             its Content-Length says"
+        );
+        ApiError::new(ErrorCode::BodyTimeout, message)
+    })?;
+    piece.transpose().map_err(|error| {
+        ApiError::new(ErrorCode::BodyUnreadable, "the connection broke while the body was read")
+            .with_diagnostic(error.to_string())
+    })
 }
 
 fn too_large(limits: &LimitsConfig) -> ApiError {

@@ -81,8 +81,21 @@ pub struct BuildInfo {
 }
 
 impl BuildInfo {
-    /// `system_fingerprint` of responses.
+    /// `system_fingerprint` of responses: one word, "plateau-0.1.0-llama.cpp-0.6.0".
     pub fn fingerprint(&self) -> String {
-        format!("plateau-{}", self.version)
+        let words = self.version.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '+'));
+        words.filter(|word| !word.is_empty()).fold("plateau".to_owned(), |name, word| name + "-" + word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BuildInfo;
+
+    #[test]
+    fn a_fingerprint_is_one_word_whatever_the_version_says() {
+        let of = |version: &str| BuildInfo { version: version.to_owned(), backend: String::new() }.fingerprint();
+        assert_eq!(of("0.1.0 (llama.cpp 0.6.0)"), "plateau-0.1.0-llama.cpp-0.6.0");
+        assert_eq!(of("0.1.0 (without model runtime)"), "plateau-0.1.0-without-model-runtime");
     }
 }

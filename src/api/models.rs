@@ -1,6 +1,7 @@
 //! `/v1/models`: clients learn the context length here.
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
@@ -13,7 +14,14 @@ pub async fn list(State(state): State<ApiState>) -> Json<Value> {
 }
 
 /// `GET /v1/models/{id}`.
-pub async fn one(State(state): State<ApiState>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn one(
+    State(state): State<ApiState>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Path(id) = id.map_err(|rejection| {
+        let message = "the model id in the path is not UTF-8; /v1/models has the id that is served";
+        ApiError::new(ErrorCode::InvalidRequest, message).with_diagnostic(rejection.to_string())
+    })?;
     if id == state.model.id {
         return Ok(Json(describe(&state)));
     }

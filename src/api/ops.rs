@@ -158,7 +158,7 @@ fn sequence(stats: &SequenceStats) -> Value {
 
 /// `POST /tokenize`.
 pub async fn tokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
-    let bytes = extract::body(request, &state.profile.limits).await?;
+    let bytes = extract::body(request, &state.profile).await?;
     let preparing = state.preparing.clone();
     let work = move || {
         let TokenizeBody { content, add_special, parse_special, with_pieces } = body(&bytes, &state)?;
@@ -210,7 +210,7 @@ fn piece(tokenizer: &Tokenizer, token: Token) -> Value {
 
 /// `POST /detokenize`.
 pub async fn detokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
-    let bytes = extract::body(request, &state.profile.limits).await?;
+    let bytes = extract::body(request, &state.profile).await?;
     let preparing = state.preparing.clone();
     let work = move || {
         let DetokenizeBody { tokens } = body(&bytes, &state)?;

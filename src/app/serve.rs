@@ -4,10 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::api::{ApiState, Preparing, router};
 use crate::config::{Profile, ServerConfig};
@@ -15,6 +14,8 @@ use crate::engine::{Joiner, Shutdown};
 
 use super::card_watch::CardWatch;
 use super::{Failure, StartOptions, Started, runtime, start};
+
+mod connections;
 
 /// What connections get after the engine has ended, to carry the last bytes to their clients.
 const LAST_BYTES: Duration = Duration::from_secs(2);
@@ -44,10 +45,12 @@ async fn serve_started(started: Started) -> Result<(), Failure> {
             return Err(reason_of(joiner.shutdown(Duration::ZERO).await, failure));
         }
     };
-    let grace = Duration::from_secs(started.profile.server.grace_seconds.into());
+    let config = &started.profile.server;
+    let grace = Duration::from_secs(config.grace_seconds.into());
+    let read_timeout = Duration::from_secs(config.read_timeout_seconds.into());
     let _cards = CardWatch::start(started.metrics.clone());
     let (router, joiner) = compose(started);
-    run(Server { listener, router, joiner, signals, grace }).await
+    run(Server { listener, router, joiner, signals, grace, read_timeout }).await
 }
 
 /// Everything that can fail before the first request, and the word that it did not.
@@ -118,28 +121,22 @@ struct Server {
     joiner: Joiner,
     signals: mpsc::Receiver<()>,
     grace: Duration,
+    read_timeout: Duration,
 }
 
 /// Serves until a signal or the death of the engine, then drains.
 async fn run(server: Server) -> Result<(), Failure> {
-    let Server { listener, router, joiner, mut signals, grace } = server;
-    let (stop, mut stopped) = watch::channel(false);
-    // An error means that the sender is gone: then there is nothing left to wait for.
-    let until = async move { drop(stopped.wait_for(|stop| *stop).await) };
-    // Without it the kernel holds a small chunk back until the last one is acknowledged.
-    let listener = listener.tap_io(|socket| {
-        if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
-    });
-    let serving = axum::serve(listener, router).with_graceful_shutdown(until).into_future();
-    let mut connections = tokio::spawn(serving);
+    let Server { listener, router, joiner, mut signals, grace, read_timeout } = server;
+    let (stop, stopped) = oneshot::channel::<()>();
+    // A sender that is gone stops the server too: there is nothing left to wait for.
+    let until = async move { drop(stopped.await) };
+    let mut connections = tokio::spawn(connections::serve(listener, router, read_timeout, until));
     let died = tokio::select! {
         _ = signals.recv() => None,
         reason = joiner.died() => Some(reason),
         ended = &mut connections => return Err(Failure::Internal(format!("the HTTP server ended: {ended:?}"))),
     };
-    stop.send_replace(true);
+    drop(stop);
     if let Some(reason) = died {
         // Clients still get their errors.
         let _ = tokio::time::timeout(LAST_BYTES, connections).await;

@@ -113,25 +113,61 @@ fn spawn(
     let mut profile = profile.clone();
     profile.model.path = Some(file.path().to_owned());
     let settings = EngineSettings::from(&profile.engine);
-    Engine::spawn(move || load(&profile, progress), settings, metrics).map_err(|error| match error {
-        EngineStartError::Load(_) | EngineStartError::Facts(_) => {
-            Failure::Unavailable(format!("{}: {error}", file.display()))
-        }
+    Engine::spawn(move || load(&profile, progress), settings, metrics).map_err(|error| failure(error, file))
+}
+
+/// Why the engine did not start, as the end of the process.
+fn failure(error: EngineStartError, file: &ModelFile) -> Failure {
+    let text = format!("{}: {error}", file.display());
+    match error {
+        EngineStartError::Load(cause) => match cause.downcast_ref::<NotLoaded>() {
+            Some(NotLoaded { by_file: true, .. }) => Failure::Malformed(text),
+            _ => Failure::Unavailable(text),
+        },
+        EngineStartError::Facts(_) => Failure::Unavailable(text),
         EngineStartError::Panicked(_) | EngineStartError::Thread(_) => Failure::Internal(error.to_string()),
-    })
+    }
+}
+
+/// No model was loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+struct NotLoaded {
+    reason: String,
+    /// The file does not hold a model that can be loaded, on whatever machine.
+    by_file: bool,
 }
 
 #[cfg(feature = "native")]
-fn load(profile: &Profile, mut progress: Progress) -> Result<Loaded, crate::llama::LoadError> {
+fn load(profile: &Profile, mut progress: Progress) -> Result<Loaded, NotLoaded> {
     let mut go_on = |done| {
         progress(done);
         true
     };
-    let loaded = crate::llama::load(profile, &mut go_on)?;
+    let loaded = crate::llama::load(profile, &mut go_on)
+        .map_err(|error| NotLoaded { by_file: error.blames_file(), reason: error.to_string() })?;
     Ok(Loaded { runner: Box::new(loaded.runner), tokenizer: loaded.tokenizer })
 }
 
 #[cfg(not(feature = "native"))]
-fn load(_profile: &Profile, _progress: Progress) -> Result<Loaded, &'static str> {
-    Err("this build has no model runtime: it was built without the feature `native`")
+fn load(_profile: &Profile, _progress: Progress) -> Result<Loaded, NotLoaded> {
+    let reason = "this build has no model runtime: it was built without the feature `native`".to_owned();
+    Err(NotLoaded { reason, by_file: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ModelConfig;
+
+    #[test]
+    fn a_file_that_llama_cpp_refuses_is_65_and_a_machine_that_is_too_small_69() {
+        let file = ModelFile::locate(&ModelConfig { path: Some("m.gguf".into()), ..Profile::demo().model }).unwrap();
+        for (by_file, code) in [(true, Failure::MALFORMED), (false, Failure::UNAVAILABLE)] {
+            let cause = NotLoaded { reason: "the cause".to_owned(), by_file };
+            let failure = failure(EngineStartError::Load(cause.into()), &file);
+            assert_eq!(failure.exit_code(), code);
+            assert!(failure.to_string().contains("m.gguf") && failure.to_string().contains("the cause"), "{failure}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! The fields of a request that say how long, how often and until where to generate, checked and completed with defaults.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::RequestError;
@@ -8,6 +10,7 @@ use super::sampling::{SamplingContext, check as check_sampling, integer};
 use crate::config::{Profile, SpeculativeConfig};
 use crate::engine::SpeculativeParams;
 use crate::sampling::SamplingParams;
+use crate::text::Tokenizer;
 
 /// Most alternatives per token.
 const MAX_LOGPROBS: i64 = 20;
@@ -46,10 +49,12 @@ pub fn check(
         None => None,
         Some(named) => Some(integer(named.param, Some(named.value), 0, 0..=MAX_LOGPROBS)? as u8),
     };
+    let sampling = check_sampling(sampling, context)?;
+    check_bans(&sampling, ignore_eos, context.tokenizer)?;
     Ok(Generation {
         n: integer("n", n, 1, 1..=i64::from(profile.limits.n))? as usize,
         max_tokens,
-        sampling: check_sampling(sampling, context)?,
+        sampling,
         stop: stop.map_or(Ok(Vec::new()), |value| stops(&value, profile))?,
         ignore_eos,
         logprobs,
@@ -57,6 +62,18 @@ pub fn check(
         progress,
         speculative: speculative(&profile.speculative),
     })
+}
+
+/// A vocabulary that is banned as a whole is refused before anything is generated.
+fn check_bans(sampling: &SamplingParams, ignore_eos: bool, tokenizer: &Tokenizer) -> Result<(), RequestError> {
+    let mut banned: HashSet<u32> =
+        sampling.logit_bias.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY).map(|(token, _)| *token).collect();
+    banned.extend(tokenizer.eos().filter(|_| ignore_eos).map(|token| token.0));
+    if banned.len() < tokenizer.n_vocab() {
+        return Ok(());
+    }
+    let message = "`logit_bias` bans every token of the vocabulary; leave at least one that can be generated";
+    Err(RequestError::invalid("logit_bias", message))
 }
 
 /// The profile's drafting.
@@ -86,7 +103,10 @@ fn stops(value: &Value, profile: &Profile) -> Result<Vec<String>, RequestError> 
     for (i, value) in list.iter().enumerate() {
         let path = if is_list { format!("stop[{i}]") } else { "stop".to_owned() };
         let text = value.as_str();
-        let text = text.ok_or_else(|| RequestError::invalid(&*path, format!("`{path}` must be a string")))?;
+        let text = text.ok_or_else(|| {
+            let wanted = if is_list { "a string" } else { "a string or a list of strings" };
+            RequestError::invalid(&*path, format!("`{path}` must be {wanted}, not {value}"))
+        })?;
         if text.len() > limits.stop_string_bytes as usize {
             let message = format!("`{path}` has {} bytes, at most {} are served", text.len(), limits.stop_string_bytes);
             return Err(RequestError::too_large(path, message));

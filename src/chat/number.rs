@@ -1,6 +1,7 @@
 //! Integers as clients write them.
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde_json::Value;
 
 /// An integer; `32000.0` is one too, since some clients keep all numbers as floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,11 @@ impl<'de> Deserialize<'de> for Int {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Int, D::Error> {
         deserializer.deserialize_i64(IntVisitor)
     }
+}
+
+/// A token id or a count inside of a value without a type of its own.
+pub(super) fn unsigned(value: &Value) -> Option<u64> {
+    Int::deserialize(value).ok().and_then(|Int(value)| u64::try_from(value).ok())
 }
 
 /// For fields that keep the plain integer.

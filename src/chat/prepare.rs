@@ -15,7 +15,7 @@ use super::sampling::{SamplingContext, token_id};
 use super::template::{ChatTemplate, RESERVED_KWARGS, RenderInput, TemplateError};
 use super::thinking::{self, ThinkingChoice};
 use super::tools::{ToolFields, ToolLimits, ToolSettings};
-use super::{OutputFormat, RequestError, Thinking};
+use super::{OutputFormat, RequestError, Thinking, number};
 use crate::config::Profile;
 use crate::engine::{GenerationRequest, PromptItem};
 use crate::text::tokenizer::{CodecError, GUARD, Specials, Tokenizer};
@@ -123,7 +123,7 @@ impl Prepare<'_> {
             parallel_tool_calls: parallel_tool_calls.as_ref(),
         };
         let tools = ToolSettings::from_fields(tools, self.tool_limits())?;
-        check_kwargs(&template_kwargs)?;
+        check_kwargs(&template_kwargs, self.template)?;
         let choice = thinking::choose(thinking, &template_kwargs, self.profile.chat.thinking)?;
         let ignored = self.unused(&choice, &template_kwargs, &tools);
         let mut messages = self.normalised(&messages)?;
@@ -262,7 +262,7 @@ impl Prepare<'_> {
     fn ids(&self, path: &str, ids: &[Value]) -> Result<Vec<Token>, RequestError> {
         let id = |(i, value): (usize, &Value)| {
             let path = format!("{path}[{i}]");
-            let id = value.as_u64();
+            let id = number::unsigned(value);
             let id = id.ok_or_else(|| RequestError::invalid(&*path, format!("{value} is not a token id")))?;
             token_id(&path, id, self.tokenizer).map(Token)
         };
@@ -295,9 +295,11 @@ impl Prepare<'_> {
     }
 }
 
-fn check_kwargs(kwargs: &Map<String, Value>) -> Result<(), RequestError> {
-    for (name, instead) in RESERVED_KWARGS {
-        if kwargs.contains_key(name) {
+fn check_kwargs(kwargs: &Map<String, Value>, template: &ChatTemplate) -> Result<(), RequestError> {
+    for name in kwargs.keys() {
+        let reserved = RESERVED_KWARGS.iter().find(|(reserved, _)| name == reserved).map(|(_, instead)| *instead);
+        let taken = template.is_function(name).then_some("it under another name: it is a function of templates");
+        if let Some(instead) = reserved.or(taken) {
             let path = format!("chat_template_kwargs.{name}");
             let message = format!("`{path}` is not taken from a request; send {instead}");
             return Err(RequestError::unsupported(path, message));
@@ -394,6 +396,39 @@ mod tests {
             let request = ChatRequest { template_kwargs, ..saying(json!([{ "role": "user", "content": "hi" }])) };
             let error = prepared(TEMPLATE, request).unwrap_err();
             assert_eq!(error.param, Some(format!("chat_template_kwargs.{name}")));
+        }
+    }
+
+    #[test]
+    fn a_kwarg_that_hides_a_function_of_jinja_is_named_and_not_the_messages() {
+        let template = "{% set ns = namespace(n=1) %}{% for i in range(2) %}{{ ns.n }}{% endfor %}";
+        for name in ["namespace", "range", "dict"] {
+            let template_kwargs = Map::from_iter([(name.to_owned(), json!(1))]);
+            let request = ChatRequest { template_kwargs, ..saying(json!([{ "role": "user", "content": "hi" }])) };
+            let error = prepared(template, request).unwrap_err();
+            assert_eq!(error.param, Some(format!("chat_template_kwargs.{name}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn token_ids_of_a_prompt_may_be_written_as_floats() {
+        let (tokenizer, profile) = (Tokenizer::bytes_for_tests(), Profile::demo());
+        let template = ChatTemplate::new(TEMPLATE.to_owned(), "", "", 1000).unwrap();
+        let prepare = Prepare {
+            tokenizer: &tokenizer,
+            template: &template,
+            profile: &profile,
+            id: "id",
+            seed: 1,
+            arrived: Instant::now(),
+        };
+        let completion = |prompt| prepare.completion(CompletionRequest { prompt, ..CompletionRequest::default() });
+        for prompt in [json!([104.0, 105]), json!([[104.0, 105.0]])] {
+            let prepared = completion(prompt).unwrap();
+            assert_eq!(prepared.requests[0].prompt, [104, 105].map(|id| PromptItem::Token(Token(id))));
+        }
+        for (prompt, path) in [(json!([104.5]), "prompt[0]"), (json!([104, -1.0]), "prompt[1]")] {
+            assert_eq!(completion(prompt).unwrap_err().param.as_deref(), Some(path));
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::request::SamplingFields;
-use super::{RequestError, breakers};
+use super::{RequestError, breakers, number};
 use crate::config::SamplingDefaults;
 use crate::sampling::{Dry, SamplingParams, Xtc};
 use crate::text::tokenizer::{Specials, Tokenizer};
@@ -155,7 +155,7 @@ fn biases(value: &Value, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, Reque
 }
 
 fn biased_tokens(path: &str, what: &Value, tokenizer: &Tokenizer) -> Result<Vec<u32>, RequestError> {
-    if let Some(id) = what.as_u64() {
+    if let Some(id) = number::unsigned(what) {
         return Ok(vec![token_id(path, id, tokenizer)?]);
     }
     let text =
@@ -238,6 +238,14 @@ mod tests {
         let both = [(97, 1.5), (98, f32::NEG_INFINITY)];
         assert_eq!(bias(json!({ "97": 1.5, "98": false })).unwrap().logit_bias, both);
         assert_eq!(bias(json!([[97, 1.5], ["b", false]])).unwrap().logit_bias, both);
+        assert_eq!(
+            bias(json!([[97.0, 1.5], [98.0, false]])).unwrap().logit_bias,
+            both,
+            "an integer may be written as 97.0"
+        );
+        for none in [json!(97.5), json!(-1), json!(null), json!(1e300)] {
+            assert_eq!(bias(json!([[none, 1]])).unwrap_err().param.as_deref(), Some("logit_bias[0]"), "{none}");
+        }
         assert_eq!(bias(json!([["ab", 1]])).unwrap().logit_bias, [(97, 1.0), (98, 1.0)]);
     }
 }

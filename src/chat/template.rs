@@ -122,6 +122,11 @@ impl ChatTemplate {
         self.source().contains(text)
     }
 
+    /// Is it the name of a function that every template can call (`range`, `namespace`).
+    pub fn is_function(&self, name: &str) -> bool {
+        self.env.globals().any(|(global, _)| global == name)
+    }
+
     fn context(&self, input: &RenderInput, now: NaiveDateTime) -> Jinja {
         let mut entries: Vec<(&str, Jinja)> = input
             .kwargs

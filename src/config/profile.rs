@@ -147,6 +147,8 @@ pub struct ServerConfig {
     pub cors_origins: Vec<String>,
     /// Host header values allowed besides loopback names and the bound address; "*" allows all.
     pub allowed_hosts: Vec<String>,
+    /// Seconds that a client may keep the server waiting for the head of a request or for more of its body.
+    pub read_timeout_seconds: u32,
     /// Seconds between SSE comments while nothing else is sent.
     pub ping_seconds: u32,
     /// Seconds that running generations get at shutdown.
@@ -267,6 +269,7 @@ impl Profile {
                 api_key: None,
                 cors_origins: Vec::new(),
                 allowed_hosts: Vec::new(),
+                read_timeout_seconds: 30,
                 ping_seconds: 5,
                 grace_seconds: 10,
                 openai_overflow_code: false,

@@ -147,6 +147,9 @@ settings! {
     server.cors_origins: Kind::List;
     /// Host headers accepted besides loopback names and the bound address; "*" accepts all.
     server.allowed_hosts: Kind::List;
+    /// Seconds that a client may keep the server waiting: for the head of a request, also on a connection kept open after an
+    /// answer, and for the next piece of its body. Answers take as long as they take.
+    server.read_timeout_seconds: int(1, 3600);
     /// Seconds between keep-alive comments in a stream that has nothing else to say.
     server.ping_seconds: int(1, 3600);
     /// Seconds that running generations get when the server stops.

@@ -19,11 +19,13 @@ impl Limits<'_> {
         self.eog.contains(&token).then_some(FinishReason::Eos(token))
     }
 
-    /// `n_generated` tokens were sampled; prompt and generation are `n_total` tokens, the last of them not decoded yet.
+    /// `n_generated` tokens were sampled; prompt and generation are `n_total` tokens, the last of them not decoded yet. It
+    /// could be decoded where `n_total` is `n_ctx`, and one more sampled; but then clients would count more tokens than the
+    /// context has.
     pub fn reached(&self, n_generated: usize, n_total: usize) -> Option<FinishReason> {
         if self.max_tokens.is_some_and(|max| n_generated >= max as usize) {
             Some(FinishReason::MaxTokens)
-        } else if n_total > self.n_ctx {
+        } else if n_total >= self.n_ctx {
             Some(FinishReason::ContextFull)
         } else {
             None
@@ -45,10 +47,10 @@ mod tests {
 
     #[test]
     fn max_tokens_wins_over_a_full_context() {
-        assert_eq!(LIMITS.reached(2, 10), None);
-        assert_eq!(LIMITS.reached(2, 11), Some(FinishReason::ContextFull));
-        assert_eq!(LIMITS.reached(3, 11), Some(FinishReason::MaxTokens));
-        assert_eq!(Limits { max_tokens: None, ..LIMITS }.reached(1000, 10), None);
+        assert_eq!(LIMITS.reached(2, 9), None);
+        assert_eq!(LIMITS.reached(2, 10), Some(FinishReason::ContextFull));
+        assert_eq!(LIMITS.reached(3, 10), Some(FinishReason::MaxTokens));
+        assert_eq!(Limits { max_tokens: None, ..LIMITS }.reached(1000, 9), None);
         assert_eq!(Limits { max_tokens: Some(0), ..LIMITS }.reached(0, 5), Some(FinishReason::MaxTokens));
     }
 }

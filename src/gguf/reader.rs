@@ -1,7 +1,7 @@
 //! The GGUF container: header, metadata, tensor table.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
@@ -78,11 +78,14 @@ impl Gguf {
     /// Reads and checks the header of one file, without the other parts of a split model.
     pub(super) fn open_part(path: &Path) -> Result<Gguf, GgufError> {
         let failed = |source| GgufError::Io { path: path.display().to_string(), source };
+        let checked = |facts: Metadata| match facts.is_file() {
+            true => Ok(facts),
+            false => Err(failed(std::io::Error::new(ErrorKind::InvalidInput, "not a regular file"))),
+        };
+        // Opening a named pipe waits for its writer. What was opened counts: the path may have changed in between.
+        checked(std::fs::metadata(path).map_err(failed)?)?;
         let file = File::open(path).map_err(failed)?;
-        let facts = file.metadata().map_err(failed)?;
-        if !facts.is_file() {
-            return Err(failed(std::io::Error::new(ErrorKind::InvalidInput, "not a regular file")));
-        }
+        let facts = checked(file.metadata().map_err(failed)?)?;
         Gguf::parse(BufReader::with_capacity(1 << 16, file), facts.len()).map_err(|error| match error {
             GgufError::Io { source, .. } => failed(source),
             other => other,

@@ -36,6 +36,16 @@ pub enum SampleError {
     NotANumber { token: u32 },
 }
 
+impl SampleError {
+    /// The parameters leave no token, whatever the model says: nothing is wrong with the model.
+    pub fn is_ban_of_all(&self) -> bool {
+        match self {
+            SampleError::NothingLeft => true,
+            SampleError::NotANumber { .. } => false,
+        }
+    }
+}
+
 /// Sampling state of one sequence: parameters, random stream, token history for penalties, reused buffers.
 /// `Clone` gives the state per draft position that verification needs.
 ///

@@ -171,7 +171,7 @@ pub fn alone(prompt: &[Token], max_tokens: Option<u32>, n_ctx: usize, end_in: u6
         if max_tokens.is_some_and(|max| n >= max as usize) {
             return (text(), FinishReason::MaxTokens);
         }
-        if history.len() > n_ctx {
+        if history.len() >= n_ctx {
             return (text(), FinishReason::ContextFull);
         }
         match next_of(&history, end_in) {

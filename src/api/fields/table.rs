@@ -45,7 +45,7 @@ pub const FIELDS: &[Field] = &[
     refused("suffix", Completions, r#"[""]"#, r#""end""#, "Fill-in-the-middle is not served."),
     consumed("add_generation_prompt", Chat, "true, unless `continue_final_message`", ["false", "1"], "Open an assistant turn at the end of the prompt."),
     consumed("continue_final_message", Chat, "false: a last assistant message is history, and a new turn follows it", ["true", "1"], "Go on with the last message, which must be the assistant's, where its text (or, without text, its reasoning) ends."),
-    consumed("chat_template_kwargs", Chat, "{}", [r#"{"enable_thinking":false}"#, "[]"], "Variables for the template. The template's own names cannot be set, `chat_template` among them. A variable that the template does not mention is listed in `x-plateau-ignored`."),
+    consumed("chat_template_kwargs", Chat, "{}", [r#"{"enable_thinking":false}"#, "[]"], "Variables for the template. The template's own names cannot be set, `chat_template` among them, nor can functions of Jinja such as `range`. A variable that the template does not mention is listed in `x-plateau-ignored`."),
     refused("chat_template", Both, "[]", r#""{{ messages }}""#, "Templates come from the model or the profile, never from a request."),
     refused("documents", Chat, "[[]]", r#"[{"text":"x"}]"#, "Put documents into messages."),
     refused("generation_prompt", Both, r#"[""]"#, r#""x""#, "Use `continue_final_message`."),

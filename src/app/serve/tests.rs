@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
 use super::*;
 use crate::api::{BuildInfo, ModelInfo};
 use crate::chat::{ChatTemplate, TemplateOrigin};
@@ -13,6 +16,11 @@ use crate::engine::{
 use crate::sampling::SamplingParams;
 use crate::telemetry::Metrics;
 use crate::units::{Bytes, Token};
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+/// Sooner over than any test.
+const SHORT: Duration = Duration::from_millis(20);
 
 async fn engine(runner: FakeRunner) -> (Handle, Joiner) {
     let settings = EngineSettings { queue_capacity: 4, prefill_chunk_tokens: 8 };
@@ -27,7 +35,7 @@ async fn server(runner: FakeRunner, grace: Duration) -> (Server, Handle, mpsc::S
     let address = listener.local_addr().unwrap();
     let (sender, signals) = mpsc::channel(2);
     let router = axum::Router::new();
-    (Server { listener, router, joiner, signals, grace }, handle, sender, address)
+    (Server { listener, router, joiner, signals, grace, read_timeout: LONG }, handle, sender, address)
 }
 
 fn submit(handle: &Handle) -> EventStream {
@@ -77,7 +85,7 @@ async fn a_signal_lets_the_running_answer_end_and_frees_the_port() {
     }
     assert_eq!(text, "hello");
     serving.await.unwrap().unwrap();
-    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is still open");
+    assert!(TcpStream::connect(address).await.is_err(), "the port is still open");
 }
 
 /// The grace is an hour; the context is freed before the process goes.
@@ -137,6 +145,84 @@ async fn the_death_of_the_engine_ends_the_server_with_70() {
     }
 }
 
+/// Each would hold its file descriptor for ever.
+#[tokio::test]
+async fn silent_clients_are_disconnected() {
+    let (server, _handle, signals, address) = server(FakeRunner::saying("hello"), LONG).await;
+    let serving = tokio::spawn(run(Server { read_timeout: SHORT, ..server }));
+    let cases = [
+        ("nothing sent", "", ""),
+        ("half a head", "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow", ""),
+        ("kept open after an answer", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 404 Not Found\r\n"),
+    ];
+    for (what, sent, answer) in cases {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(sent.as_bytes()).await.unwrap();
+        let mut got = String::new();
+        client.read_to_string(&mut got).await.unwrap();
+        assert!(got.starts_with(answer) && got.is_empty() == answer.is_empty(), "{what}: {got}");
+    }
+    signals.send(()).await.unwrap();
+    serving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_longer_than_the_read_timeout_is_not_cut() {
+    let (server, _handle, signals, address) = server(FakeRunner::saying("hello"), LONG).await;
+    let slow = async || {
+        let pieces = futures_util::stream::unfold(0, |n| async move {
+            tokio::time::sleep(SHORT).await;
+            (n < 5).then(|| (Ok::<_, std::io::Error>(n.to_string()), n + 1))
+        });
+        axum::body::Body::from_stream(pieces)
+    };
+    let router = axum::Router::new().route("/", axum::routing::get(slow));
+    let serving = tokio::spawn(run(Server { router, read_timeout: SHORT, ..server }));
+    let answer = reqwest::get(format!("http://{address}/")).await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "01234");
+    signals.send(()).await.unwrap();
+    serving.await.unwrap().unwrap();
+}
+
+/// It cannot be told from a client that has gone; docs/api.md says so.
+#[tokio::test]
+async fn a_client_that_closes_its_sending_side_gets_no_answer() {
+    let (server, _handle, signals, address) = server(FakeRunner::saying("hello"), LONG).await;
+    let never = async || std::future::pending::<&str>().await;
+    let router = axum::Router::new().route("/", axum::routing::get(never));
+    let serving = tokio::spawn(run(Server { router, ..server }));
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, b"");
+    signals.send(()).await.unwrap();
+    serving.await.unwrap().unwrap();
+}
+
+/// With neither end nor time limit of their own they would hold up the shutdown.
+#[tokio::test]
+async fn connections_that_ask_nothing_do_not_outlive_the_port() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let until = async move { drop(stopped.await) };
+    let serving = tokio::spawn(connections::serve(listener, axum::Router::new(), LONG, until));
+    let mut asked = TcpStream::connect(address).await.unwrap();
+    asked.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut first = [0; 12];
+    asked.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 404");
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    drop(stop);
+    serving.await.unwrap();
+    let mut rest = Vec::new();
+    asked.read_to_end(&mut rest).await.unwrap();
+    // A connection that was not accepted yet is reset instead.
+    let _ = silent.read_to_end(&mut rest).await;
+}
+
 #[tokio::test]
 async fn a_taken_port_is_69_and_names_the_flags() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -178,7 +264,7 @@ async fn the_announced_first_request_is_answered() {
 
     let (router, joiner) = compose(started);
     let (sender, signals) = mpsc::channel(2);
-    let serving = tokio::spawn(run(Server { listener, router, joiner, signals, grace: Duration::from_secs(60) }));
+    let serving = tokio::spawn(run(Server { listener, router, joiner, signals, grace: LONG, read_timeout: LONG }));
     let request = reqwest::Client::new().post(url).header("content-type", "application/json").body(body);
     let answer = request.send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
