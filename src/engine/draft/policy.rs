@@ -144,6 +144,7 @@ impl Policy {
         choices.clear();
         let longest = self.options.take(offers);
         let plan = if longest == 0 {
+            self.gain = self.gain.map(|_| 1.0);
             Plan::default()
         } else if self.costs.step.is_known() {
             self.options.price(&self.costs);

@@ -97,13 +97,18 @@ impl Options {
             let verify = costs.step.cost(n * (width + 1)).unwrap_or(1.0);
             let mut best: Option<Plan> = None;
             for passes in 0..=width {
-                let (mut tokens, mut n_mtp, mut used) = (0.0, 0, 0);
+                let (mut tokens, mut n_mtp, mut used, mut drafts) = (0.0, 0, 0, width == 0);
                 for (choice, expected) in self.sequences.iter().map(|s| s.best(width, passes)) {
                     tokens += expected;
+                    drafts |= choice.n > 0;
                     if choice.source == DraftSource::Mtp && choice.n > 0 {
                         n_mtp += 1;
                         used = used.max(choice.n);
                     }
+                }
+                // Rows that only pad are no draft: a probe of them would tell nothing.
+                if !drafts {
+                    continue;
                 }
                 let draft = if used == 0 {
                     0.0

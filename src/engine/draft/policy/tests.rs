@@ -1,7 +1,5 @@
 //! A simulated model drives the policy step by step: acceptance and costs are given, throughput is measured.
 
-#![expect(clippy::unwrap_used, reason = "a failure here is the test's failure")]
-
 use proptest::prelude::*;
 
 use super::*;
