@@ -33,6 +33,10 @@ const STEADY_HYSTERESIS: f64 = 1.2;
 /// Plain steps between probes while drafting does not pay: the first pause and, doubled after each that failed, the longest.
 const BACKOFF_MIN: u32 = 16;
 const BACKOFF_MAX: u32 = 256;
+/// The longest pause is shorter where a probe costs little: plain steps for each step that it is expected to lose (half a
+/// percent then), and what a step at another width loses beyond its rows where the device replays recorded steps.
+const PAUSE_PER_LOSS: f64 = 200.0;
+const STEADY_PROBE_LOSS: f64 = 0.5;
 /// Drafted tokens of such a probe: enough to see whether the text has become predictable.
 const PROBE_WIDTH: usize = 2;
 /// Steps with drafts after which the next pause is the shortest again.
@@ -184,10 +188,13 @@ impl Policy {
         self.gain = Some(next.rate() / self.options.at(0).rate());
         if next.width == 0 {
             self.cost_probe = None;
-            if self.backoff.is_due() {
-                let probe = self.options.best(1, PROBE_WIDTH);
-                let extra = probe.seconds / self.options.at(0).seconds - 1.0;
-                self.backoff.begin(DraftProbe { accepted, needed: extra * offers.len() as f64 });
+            let n = offers.len() as f64;
+            let probe = self.options.best(1, PROBE_WIDTH);
+            let extra = probe.seconds / next.seconds - 1.0;
+            let recording = if self.steady_width { STEADY_PROBE_LOSS } else { 0.0 };
+            let loss = extra - (probe.tokens / n - 1.0) + recording;
+            if self.backoff.is_due(loss) {
+                self.backoff.begin(DraftProbe { accepted, needed: extra * n });
                 return probe;
             }
             return next;
@@ -258,13 +265,14 @@ impl Backoff {
         }
     }
 
-    /// Counts a plain step, unless it is time for a probe instead.
-    fn is_due(&mut self) -> bool {
+    /// Counts a plain step, unless it is time for a probe instead. `loss`: plain steps that the probe is expected to lose.
+    fn is_due(&mut self, loss: f64) -> bool {
         if self.n_drafting >= GOOD_RUN {
             (self.length, self.pause) = (BACKOFF_MIN, BACKOFF_MIN);
         }
         self.n_drafting = 0;
-        if self.n_plain >= self.pause {
+        let longest = (loss * PAUSE_PER_LOSS).clamp(f64::from(BACKOFF_MIN), f64::from(BACKOFF_MAX)) as u32;
+        if self.n_plain >= self.pause.min(longest) {
             return true;
         }
         self.n_plain += 1;
