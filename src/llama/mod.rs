@@ -47,10 +47,7 @@ pub struct Loaded {
 
 /// Loads plug-ins, model and context. To be called on the engine thread. `progress` gets the share of the weights that is
 /// loaded, and cancels by `false`.
-pub fn load(
-    profile: &Profile,
-    progress: &mut dyn FnMut(f32) -> bool,
-) -> Result<Loaded, LoadError> {
+pub fn load(profile: &Profile, progress: &mut dyn FnMut(f32) -> bool) -> Result<Loaded, LoadError> {
     let Profile { model, engine, speculative, .. } = profile;
     let plugins = start_backends(model);
     let model = Model::load_parts(model, &mut |facts| wants_mtp(speculative, facts), progress)?;

@@ -247,9 +247,8 @@ impl MtpHead {
         for (tokens, before) in tail.tokens.chunks(n_batch).zip(tail.before.chunks(n_batch * n_embd)) {
             self.batch.clear();
             let rows = tokens.iter().zip(before.chunks_exact(n_embd)).zip(pos..);
-            let mut rows = rows.map(|((&token, before), pos)| {
-                (BatchRow { seq: id, pos: Pos(pos), token, output: false }, before)
-            });
+            let mut rows =
+                rows.map(|((&token, before), pos)| (BatchRow { seq: id, pos: Pos(pos), token, output: false }, before));
             let pushed = rows.all(|(row, before)| self.batch.push(row, Some(before)));
             if !pushed || self.context.process(&mut self.batch) != 0 {
                 return self.lost(seq);

@@ -4,8 +4,6 @@
 //! tokens themselves, so a collision or an overwritten entry costs a draft but never gives a false match. It does not decide
 //! whether a match is worth a draft: that is `policy`.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "used by the engine step"))]
-
 use crate::units::Token;
 
 /// Shortest match: two tokens in common are found in almost any text and say little about the third.

@@ -6,8 +6,6 @@
 //! sum of the expected tokens of its sequences over the time of the step and of the passes of the MTP head that it takes.
 //! Deterministic: no clock, no randomness, no I/O. It drafts nothing itself.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "used by the engine step"))]
-
 mod acceptance;
 mod cost;
 mod options;

@@ -163,7 +163,8 @@ impl SequenceDrafts {
             position.accepted += u32::from(i < n_accepted);
         }
         let n_seen = n_accepted + usize::from(rejected);
-        let of = |n: usize, before: usize| (n.min(n_seen.saturating_sub(before)), n.min(n_accepted.saturating_sub(before)));
+        let of =
+            |n: usize, before: usize| (n.min(n_seen.saturating_sub(before)), n.min(n_accepted.saturating_sub(before)));
         let (drafted, accepted) = of(n_mtp, 0);
         if drafted > 0 {
             self.acceptance.observe(DraftSource::Mtp, 0, drafted, accepted);
