@@ -193,7 +193,7 @@ impl Sequence {
         {
             *reason = FinishReason::Stop(stop);
         }
-        let totals = Totals { usage, empty: self.output.is_empty() };
+        let totals = Totals { usage, empty: self.output.is_empty(), drafts: super::request::DraftTotals::default() };
         self.clock.report(&self.id, &ending, totals, metrics);
         let terminal = match ending {
             Ending::Failed(error) => Terminal::Failed(error),
