@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Answer, Server, start, with};
+use common::{Answer, Server, start, start_with, with};
 use plateau::api::fields::{self, Endpoint, FIELDS, Field, Verdict};
 use plateau::api::routes;
 use plateau::engine::FakeRunner;
@@ -121,6 +121,14 @@ async fn numbers_are_checked_at_the_border_and_named() {
         (json!({ "reasoning": { "max_tokens": 5 } }), "reasoning.max_tokens"),
         (json!({ "response_format": { "type": "json_schema", "json_schema": {} } }), "response_format"),
         (json!({ "stream": true, "temperature": 99 }), "temperature"),
+        (json!({ "speculative": [1] }), "speculative"),
+        (json!({ "speculative": { "n_max": 4 } }), "speculative.n_max"),
+        (json!({ "speculative": { "n_max": "all" } }), "speculative.n_max"),
+        (json!({ "speculative": { "n_max": 1, "n_min": 2 } }), "speculative.n_min"),
+        (json!({ "speculative": { "p_min": -0.1 } }), "speculative.p_min"),
+        (json!({ "speculative": { "lookup": 1 } }), "speculative.lookup"),
+        (json!({ "speculative.n_max": 1.5 }), "speculative.n_max"),
+        (json!({ "speculative": { "n_min": null }, "speculative.n_min": -1 }), "speculative.n_min"),
     ];
     for (more, param) in cases {
         let answer = server.post("/v1/chat/completions", with(base(Endpoint::Chat, ""), more.clone())).await;
@@ -142,10 +150,28 @@ async fn values_that_clients_really_send_are_taken() {
         json!({ "thinking": { "type": "disabled", "budget_tokens": null } }),
         json!({ "chat_template_kwargs": { "enable_thinking": null } }),
         json!({ "response_format": { "type": "text" }, "store": false, "parallel_tool_calls": true }),
+        json!({ "speculative": {} }),
+        json!({ "speculative": { "n_max": 0, "n_min": 0, "p_min": 0, "lookup": null, "type": null } }),
+        json!({ "speculative.n_max": 3.0, "speculative.n_min": 0, "speculative.p_min": 0.75 }),
     ];
     for more in cases {
         let answer = server.post("/v1/chat/completions", with(base(Endpoint::Chat, ""), more.clone())).await;
         assert_eq!((answer.status, answer.ignored()), (200, vec![]), "{more}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn a_longer_draft_than_the_contexts_were_made_for_is_refused_with_the_limit() {
+    let server = start_with(FakeRunner::saying("</think>hello"), |profile| profile.speculative.n_max = 2).await;
+    for (endpoint, path) in ENDPOINTS {
+        for more in [json!({ "speculative": { "n_max": 3 } }), json!({ "speculative.n_max": 3 })] {
+            let answer = server.post(path, with(base(endpoint, ""), more)).await;
+            assert_eq!((answer.status, answer.error("param")), (400, &json!("speculative.n_max")));
+            assert!(answer.error("message").as_str().unwrap().contains("0 to 2"), "{}", answer.body);
+        }
+        let answer =
+            server.post(path, with(base(endpoint, ""), json!({ "speculative": { "n_max": 2, "x": 1 } }))).await;
+        assert_eq!((answer.status, answer.ignored()), (200, vec!["speculative.x".to_owned()]), "{}", answer.body);
     }
 }
 

@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{MODEL, chat, start, start_with, with};
+use common::{MODEL, chat, start, start_model, start_with, with};
 use plateau::engine::FakeRunner;
+use plateau::engine::fake::Next;
+use plateau::units::Token;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -52,6 +54,45 @@ async fn properties_say_what_is_off_and_why() {
     assert_eq!((&props["build_info"], &props["total_slots"]), (&json!("plateau-1.2.3"), &json!(4)));
     assert_eq!(props["default_generation_settings"]["params"]["top_k"], 20);
     assert_eq!(props["default_generation_settings"]["params"]["top_p"], 0.95, "as the profile has it");
+}
+
+#[tokio::test]
+async fn properties_tell_which_drafting_is_in_effect_and_why_not() {
+    let server = start(FakeRunner::saying("x")).await;
+    let props = server.get("/props").await.body;
+    let expected =
+        json!({ "mtp": false, "lookup": true, "n_max": 3, "lookup_n_max": 8, "reason": "the model has no MTP head" });
+    assert_eq!(props["speculative"], expected);
+    assert_eq!(props["features"]["mtp"], json!({ "on": false, "why": "the model has no MTP head" }));
+
+    let drafting = FakeRunner::saying("x").verifying(8).drafting(|_| Next::Token(Token(97)));
+    let props = start(drafting).await.get("/props").await.body;
+    assert_eq!(props["speculative"], json!({ "mtp": true, "lookup": true, "n_max": 3, "lookup_n_max": 8 }));
+    assert_eq!(props["features"]["mtp"]["on"], true);
+}
+
+/// A head in the file that is not used must not look like one that is.
+#[tokio::test]
+async fn a_head_that_is_off_says_which_setting_did_it() {
+    let off = |mtp: bool, n_max: u32| {
+        start_model(
+            FakeRunner::saying("x").verifying(0),
+            move |profile| {
+                profile.speculative.mtp = mtp;
+                profile.speculative.n_max = n_max;
+            },
+            |model| model.n_layer_mtp = 1,
+        )
+    };
+    for (mtp, n_max, reason) in [
+        (false, 3, "speculative.mtp is off"),
+        (true, 0, "speculative.n_max is 0"),
+        (true, 3, "the backend did not load the model's MTP head"),
+    ] {
+        let props = off(mtp, n_max).await.get("/props").await.body;
+        assert_eq!(props["speculative"]["reason"], reason);
+        assert_eq!(props["speculative"]["lookup"], false, "a hybrid model without states for rollback");
+    }
 }
 
 #[tokio::test]

@@ -187,7 +187,7 @@ fn doctor_reports_machine_model_and_plan_of_the_embedded_model() {
         "pre-tokenizer qwen35",
         "KV cache",
         "recurrent state",
-        "not loaded by this version",
+        "rollback states",
         "fits at full context",
     ];
     for part in parts {

@@ -200,6 +200,32 @@ fn values_that_are_wrong_together_are_refused_with_the_origin_of_one() {
 }
 
 #[test]
+fn drafts_that_cannot_be_made_or_checked_are_refused() {
+    let rows = |ubatch| [("engine.ubatch_tokens", ubatch), ("speculative.lookup_n_max", "15")];
+    assert_eq!(refused(None, &[], &rows("16")).key, "engine.ubatch_tokens");
+    from(None, &[], &rows("17"));
+    from(None, &[], &[("engine.ubatch_tokens", "2"), ("speculative.lookup", "false"), ("speculative.mtp", "false")]);
+    let error = refused(None, &[], &[("speculative.n_min", "4")]);
+    assert_eq!(error.key, "speculative.n_min");
+    assert!(error.message.contains("speculative.n_max = 3"), "{error}");
+    let head = [("speculative.cache_type_v", "q8_0"), ("engine.flash_attention", "off")];
+    assert_eq!(refused(None, &[], &head).key, "speculative.cache_type_v");
+    from(None, &[], &[head[0], head[1], ("speculative.mtp", "false")]);
+}
+
+#[test]
+fn a_source_that_may_draft_nothing_is_off() {
+    let speculative = |flags: &[(&'static str, &str)]| from(None, &[], flags).profile.speculative;
+    let on = speculative(&[]);
+    assert_eq!((on.in_effect(true), on.in_effect(true).draft_tokens_max()), (on.clone(), 8));
+    assert!(!on.in_effect(false).mtp, "no head");
+    let no_mtp = speculative(&[("speculative.n_max", "0"), ("speculative.lookup_n_max", "2")]).in_effect(true);
+    assert_eq!((no_mtp.mtp, no_mtp.lookup, no_mtp.draft_tokens_max()), (false, true, 2));
+    let none = speculative(&[("speculative.mtp", "off"), ("speculative.lookup_n_max", "0")]).in_effect(true);
+    assert_eq!((none.mtp, none.lookup, none.draft_tokens_max()), (false, false, 0));
+}
+
+#[test]
 fn the_profile_fits_what_is_served_when_none_is_named() {
     let name = |env: &[(&str, &str)], flags: &[(&'static str, &str)]| from(None, env, flags).profile.name;
     assert_eq!(name(&[], &[]), "demo");

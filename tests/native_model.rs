@@ -10,7 +10,7 @@ use plateau::units::Bytes;
 #[test]
 fn the_embedded_model_loads_with_its_facts() {
     let mut last = 0.0;
-    let loaded = llama::load(&native::model_config(), &native::engine_config(512, 2), &mut |done| {
+    let loaded = llama::load(&native::profile(512, 2), &mut |done| {
         last = done;
         true
     })

@@ -27,10 +27,12 @@ fn the_plan_is_what_llama_cpp_takes() {
         profile.engine.ubatch_tokens = ubatch;
         profile.engine.cache_type_k = cache;
         profile.engine.cache_type_v = cache;
+        profile.speculative.mtp = false;
+        profile.speculative.lookup = false;
         let file = ModelFile::locate(&profile.model).unwrap();
         let sizes = Header::read(&file).unwrap().sizes();
-        let plan = Plan::new(&sizes, &profile.engine, Some(0), false);
-        let loaded = plateau::llama::load(&profile.model, &profile.engine, &mut |_| true).unwrap();
+        let plan = Plan::new(&sizes, &profile.engine, &profile.speculative, Some(0), false);
+        let loaded = plateau::llama::load(&profile, &mut |_| true).unwrap();
         let sum = |of: fn(&plateau::llama::MemoryUse) -> u64| loaded.memory.iter().map(of).sum::<u64>();
         let case = format!("{parallel} sequences, micro-batch {ubatch}, {}", cache.word());
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::chat::{OutputDelta, OutputFormat, OutputParser};
-use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Timings, Usage};
+use crate::engine::{DraftTotals, EngineError, Event, Finish, FinishReason, Logprob, Timings, Usage};
 use crate::text::Detokenizer;
 use crate::text::tokenizer::Tokenizer;
 use crate::units::Token;
@@ -31,6 +31,7 @@ pub struct End {
     pub finish_reason: &'static str,
     pub usage: Usage,
     pub timings: Timings,
+    pub drafts: DraftTotals,
     /// Tokens inside think blocks; `None` where text is not split.
     pub reasoning_tokens: Option<usize>,
 }
@@ -75,7 +76,7 @@ impl ChoiceReader {
     }
 
     fn finish(&mut self, finish: Finish, out: &mut VecDeque<Update>) {
-        let Finish { reason, text, tokens, logprobs, usage, timings, drafts: _ } = finish;
+        let Finish { reason, text, tokens, logprobs, usage, timings, drafts } = finish;
         out.push_back(self.piece(&text, &tokens, logprobs, true));
         let called = self.parser.as_ref().is_some_and(|(parser, _)| parser.n_calls() > 0);
         let finish_reason = match reason {
@@ -86,7 +87,8 @@ impl ChoiceReader {
             FinishReason::Cancelled => return out.push_back(Update::Failed(EngineError::Stopping)),
         };
         let reasoning_tokens = self.parser.as_ref().map(|(_, reasoning)| reasoning.n_tokens);
-        out.push_back(Update::End(Box::new(End { finish_reason, usage, timings, reasoning_tokens })));
+        let end = End { finish_reason, usage, timings, drafts, reasoning_tokens };
+        out.push_back(Update::End(Box::new(end)));
     }
 }
 

@@ -14,10 +14,10 @@ use super::choice::{ChoiceReader, End, Update};
 use super::error::ApiError;
 use super::lower::Reply;
 use super::render::Render;
-use super::wire::{CachedTokens, ReasoningTokens, TimingsBody, UsageBody};
+use super::wire::{CachedTokens, DraftBody, ReasoningTokens, TimingsBody, UsageBody};
 use super::{ApiState, ID_HEADER, IGNORED_HEADER, collect, sse};
 use crate::chat::Prepared;
-use crate::engine::{EngineError, Event, EventStream, Handle, SubmitError, Timings, Usage};
+use crate::engine::{DraftCount, DraftTotals, EngineError, Event, EventStream, Handle, SubmitError, Timings, Usage};
 use crate::text::tokenizer::Tokenizer;
 
 /// Most names in `x-plateau-ignored`, and most characters of each: a header has to stay small.
@@ -98,6 +98,31 @@ pub struct Tally {
     n_cached: usize,
     reasoning_tokens: Option<usize>,
     timings: Timings,
+    drafts: DraftTotals,
+}
+
+fn add_drafts(sum: &mut DraftTotals, new: &DraftTotals) {
+    let DraftTotals { n_steps, mtp, lookup, by_position } = new;
+    let add = |sum: &mut DraftCount, new: &DraftCount| {
+        sum.drafted = sum.drafted.saturating_add(new.drafted);
+        sum.accepted = sum.accepted.saturating_add(new.accepted);
+    };
+    sum.n_steps = sum.n_steps.saturating_add(*n_steps);
+    add(&mut sum.mtp, mtp);
+    add(&mut sum.lookup, lookup);
+    sum.by_position.iter_mut().zip(by_position).for_each(|(sum, new)| add(sum, new));
+}
+
+fn draft_body(drafts: &DraftTotals) -> Option<DraftBody> {
+    let all = drafts.all();
+    let ratio = |count: &DraftCount| f64::from(count.accepted) / f64::from(count.drafted);
+    (all.drafted > 0).then(|| DraftBody {
+        draft_n: all.drafted,
+        draft_n_accepted: all.accepted,
+        accepted_per_position: drafts.by_position.iter().take_while(|count| count.drafted > 0).map(ratio).collect(),
+        draft_n_lookup: drafts.lookup.drafted,
+        draft_n_lookup_accepted: drafts.lookup.accepted,
+    })
 }
 
 impl Tally {
@@ -117,6 +142,7 @@ impl Tally {
         if let Some(n) = end.reasoning_tokens {
             self.reasoning_tokens = Some(self.reasoning_tokens.unwrap_or(0) + n);
         }
+        add_drafts(&mut self.drafts, &end.drafts);
         let (sum, new) = (&mut self.timings, &end.timings);
         sum.prompt_n += new.prompt_n;
         sum.predicted_n += new.predicted_n;
@@ -154,6 +180,7 @@ impl Tally {
             predicted_per_second: ratio(predicted_n as f64 * 1000.0, predicted_ms),
             ttft_ms,
             queue_ms,
+            drafts: draft_body(&self.drafts),
         }
     }
 }
@@ -226,6 +253,7 @@ mod tests {
             finish_reason: "stop",
             usage: Usage { prompt, cached: 1, completion },
             timings: Timings { prompt_n: prompt - 1, ..Timings::default() },
+            drafts: DraftTotals::default(),
             reasoning_tokens: Some(2),
         };
         let mut tally = Tally::new(2);
@@ -238,5 +266,41 @@ mod tests {
         let timings = tally.timings();
         assert_eq!((timings.cache_n, timings.prompt_n), (4, 56), "timings are of the work of all choices");
         assert_eq!(usage.completion_tokens_details, Some(ReasoningTokens { reasoning_tokens: 8 }));
+    }
+    fn drafting_end(mtp: [u32; 2], lookup: [u32; 2], by_position: &[[u32; 2]]) -> End {
+        let count = |[drafted, accepted]: [u32; 2]| DraftCount { drafted, accepted };
+        let mut drafts = DraftTotals { n_steps: 10, mtp: count(mtp), lookup: count(lookup), ..DraftTotals::default() };
+        drafts.by_position.iter_mut().zip(by_position).for_each(|(slot, c)| *slot = count(*c));
+        End {
+            finish_reason: "stop",
+            usage: Usage::default(),
+            timings: Timings::default(),
+            drafts,
+            reasoning_tokens: None,
+        }
+    }
+
+    #[test]
+    fn drafts_are_summed_over_choices_with_a_share_for_each_position() {
+        let mut tally = Tally::new(2);
+        tally.add(0, &drafting_end([20, 11], [4, 3], &[[10, 8], [10, 5], [4, 1]]));
+        tally.add(1, &drafting_end([6, 3], [0, 0], &[[4, 3], [2, 0]]));
+        let timings = serde_json::to_value(tally.timings()).unwrap();
+        let expected = serde_json::json!({
+            "draft_n": 30, "draft_n_accepted": 17, "draft_n_lookup": 4, "draft_n_lookup_accepted": 3,
+            "accepted_per_position": [11.0 / 14.0, 5.0 / 12.0, 0.25],
+        });
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(timings[name], *value, "{name}");
+        }
+    }
+
+    #[test]
+    fn timings_without_a_draft_say_nothing_of_drafts() {
+        let mut tally = Tally::new(1);
+        tally.add(0, &drafting_end([0, 0], [0, 0], &[]));
+        let timings = serde_json::to_value(tally.timings()).unwrap();
+        let names: Vec<&String> = timings.as_object().unwrap().keys().filter(|name| name.contains("draft")).collect();
+        assert_eq!((names, timings.get("accepted_per_position")), (vec![], None));
     }
 }

@@ -2,12 +2,14 @@
 //! until somebody decided what it does. The fields of sampling are handed over as they are.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ErrorCode};
 use super::fields::{self, Endpoint, Sorted};
-use super::wire::{ChatBody, CompletionBody, GenerationBody, Int};
-use crate::chat::request::{ChatRequest, CompletionRequest, GenerationFields, Named, SamplingFields, ThinkingFields};
+use super::wire::{ChatBody, CompletionBody, GenerationBody, Int, SpeculativeBody, SpeculativeMembers};
+use crate::chat::request::{
+    ChatRequest, CompletionRequest, GenerationFields, Named, SamplingFields, SpeculativeFields, ThinkingFields,
+};
 
 /// How the answer is to be sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +103,10 @@ fn shared_fields(
         ignore_eos,
         cache_prompt,
         n_probs,
+        speculative,
+        speculative_n_max,
+        speculative_n_min,
+        speculative_p_min,
     } = typed(&shared)?;
     let sampling: SamplingFields = typed(&shared)?;
     if model.is_some_and(|name| name != served) {
@@ -111,6 +117,12 @@ fn shared_fields(
     if progress && !reply.stream {
         ignored.push("return_progress".to_owned());
     }
+    let flat = SpeculativeMembers {
+        n_max: speculative_n_max,
+        n_min: speculative_n_min,
+        p_min: speculative_p_min,
+        lookup: None,
+    };
     let n_probs = n_probs.filter(|n| n.0 != 0);
     let limits =
         [("max_completion_tokens", max_completion_tokens), ("max_tokens", max_tokens), ("n_predict", n_predict)];
@@ -122,6 +134,7 @@ fn shared_fields(
         logprobs: logprobs.or(first([("n_probs", n_probs.map(|Int(v)| v))])),
         cache_prompt,
         progress: progress && reply.stream,
+        speculative: drafting(speculative.unwrap_or_default(), flat, ignored)?,
         sampling,
     };
     Ok((reply, generation))
@@ -143,6 +156,28 @@ fn reply(stream: bool, options: Option<Map<String, Value>>, ignored: &mut Vec<St
         }
     }
     Ok(Reply { stream, include_usage: include_usage && stream })
+}
+
+/// The object and llama-server's flat spellings of its members; the object wins.
+fn drafting(
+    object: Map<String, Value>,
+    flat: SpeculativeMembers,
+    ignored: &mut Vec<String>,
+) -> Result<SpeculativeFields, ApiError> {
+    let unknown = object.iter().filter(|(name, value)| !is_member(name) && !value.is_null());
+    ignored.extend(unknown.map(|(name, _)| format!("speculative.{name}")));
+    let SpeculativeBody { speculative } = typed(&json!({ "speculative": object }))?;
+    let SpeculativeMembers { n_max, n_min, p_min, lookup } = speculative;
+    Ok(SpeculativeFields {
+        n_max: n_max.or(flat.n_max).map(|Int(n)| n),
+        n_min: n_min.or(flat.n_min).map(|Int(n)| n),
+        p_min: p_min.or(flat.p_min),
+        lookup: lookup.or(flat.lookup),
+    })
+}
+
+fn is_member(name: &str) -> bool {
+    SpeculativeMembers::NAMES.contains(&name)
 }
 
 /// The first of several names for one thing that has a value.
@@ -172,8 +207,6 @@ fn invalid(param: &str, message: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::fields::{FIELDS, Verdict};
     use super::*;
 
@@ -221,6 +254,30 @@ mod tests {
         let Value::Object(body) = json!({ "messages": [], "temperature": "hot" }) else { panic!("an object") };
         let error = chat(body, "served").unwrap_err();
         assert_eq!(error.envelope()["error"]["param"], "temperature");
+    }
+
+    #[test]
+    fn drafting_is_read_from_the_object_before_the_flat_spellings() {
+        let body = json!({
+            "prompt": "a",
+            "speculative": { "n_max": 1.0, "p_min": null, "type": "draft", "nothing": null },
+            "speculative.n_max": 2,
+            "speculative.n_min": 1,
+            "speculative.p_min": 0.5,
+        });
+        let Value::Object(body) = body else { panic!("an object") };
+        let lowered = completion(body, "served").unwrap();
+        let expected = SpeculativeFields { n_max: Some(1), n_min: Some(1), p_min: Some(0.5), lookup: None };
+        assert_eq!(lowered.request.generation.speculative, expected);
+        assert_eq!(lowered.ignored, ["speculative.type"]);
+    }
+
+    #[test]
+    fn the_names_of_the_members_of_speculative_are_those_that_are_read() {
+        let members = serde_json::to_value(SpeculativeMembers::default()).unwrap();
+        let read: Vec<&str> = members.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(read.len(), SpeculativeMembers::NAMES.len());
+        assert!(read.into_iter().all(is_member), "{members}");
     }
 
     #[test]

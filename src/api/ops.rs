@@ -62,8 +62,37 @@ pub async fn props(State(state): State<ApiState>) -> Json<Value> {
         "chat_template": state.template.source(),
         "bos_token": text(tokenizer.bos()),
         "eos_token": text(tokenizer.eos()),
+        "speculative": speculative(&state),
         "features": features(&state),
     }))
+}
+
+/// Drafting as it is in effect, which may be less than the profile has.
+fn speculative(state: &ApiState) -> Value {
+    let (config, facts) = (&state.profile.speculative, state.handle.facts());
+    let lookup = config.in_effect(facts.mtp).lookup && (!facts.hybrid || facts.rollback_max > 0);
+    let mut out = json!({
+        "mtp": facts.mtp,
+        "lookup": lookup,
+        "n_max": config.n_max,
+        "lookup_n_max": config.lookup_n_max,
+    });
+    if let Some(reason) = mtp_off(state) {
+        out["reason"] = json!(reason);
+    }
+    out
+}
+
+/// Why the MTP head does not draft. A file without a head comes first: no setting would help.
+fn mtp_off(state: &ApiState) -> Option<&'static str> {
+    let config = &state.profile.speculative;
+    match (state.handle.facts().mtp, state.model.n_layer_mtp) {
+        (true, _) => None,
+        (false, 0) => Some("the model has no MTP head"),
+        (false, _) if !config.mtp => Some("speculative.mtp is off"),
+        (false, _) if config.n_max == 0 => Some("speculative.n_max is 0"),
+        (false, _) => Some("the backend did not load the model's MTP head"),
+    }
 }
 
 fn default_params(state: &ApiState) -> Value {
@@ -91,14 +120,11 @@ fn as_written(value: f32) -> f64 {
 /// What is on or off, and why.
 fn features(state: &ApiState) -> Value {
     let feature = |on: bool, why: &str| json!({ "on": on, "why": why });
-    let mtp = match state.model.n_layer_mtp {
-        0 => "the model file has no multi-token-prediction block",
-        _ => "the model file has a multi-token-prediction block, but this build does not draft",
-    };
+    let mtp = mtp_off(state);
     let tools = state.template.mentions("tools");
     let switch = state.template.mentions("enable_thinking");
     json!({
-        "mtp": feature(false, mtp),
+        "mtp": feature(mtp.is_none(), mtp.unwrap_or("the model's MTP head drafts, and the model checks every token")),
         "vision": feature(false, "this build reads text only"),
         "grammar": feature(false, "this build does not constrain output: response_format and grammar are refused"),
         "kernels": feature(false, "all work on the device is done by llama.cpp: this build has no kernels of its own yet"),

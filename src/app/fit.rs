@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::config::plan::{Alternative, FreeMemory, Item, ModelSizes, Place, Plan, alternatives, cache_types_fit};
-use crate::config::{Profile, Setting};
+use crate::config::{Profile, Setting, SpeculativeConfig};
 use crate::units::Bytes;
 
 use super::Failure;
@@ -14,6 +14,8 @@ pub struct Fit {
     pub plan: Plan,
     pub free: FreeMemory,
     sizes: ModelSizes,
+    /// Why the MTP block of the file is not loaded.
+    mtp_off: Option<&'static str>,
     /// Empty when the plan fits.
     pub alternatives: Vec<Alternative>,
 }
@@ -21,14 +23,19 @@ pub struct Fit {
 impl Fit {
     /// Fails with `Failure::Usage` where the cache types suit no plan of this model at all.
     pub fn new(profile: &Profile, sizes: ModelSizes, free: FreeMemory) -> Result<Fit, Failure> {
-        cache_types_fit(&sizes, &profile.engine).map_err(Failure::Usage)?;
-        let gpu_layers = profile.model.gpu_layers;
-        let plan = Plan::new(&sizes, &profile.engine, gpu_layers, free.card.is_some());
+        cache_types_fit(&sizes, &profile.engine, &profile.speculative).map_err(Failure::Usage)?;
+        let (engine, speculative, gpu_layers) = (&profile.engine, &profile.speculative, profile.model.gpu_layers);
+        let plan = Plan::new(&sizes, engine, speculative, gpu_layers, free.card.is_some());
         let alternatives = match plan.fits(&free) {
             true => Vec::new(),
-            false => alternatives(&sizes, &profile.engine, gpu_layers, &free),
+            false => alternatives(&sizes, engine, speculative, gpu_layers, &free),
         };
-        Ok(Fit { plan, free, sizes, alternatives })
+        let mtp_off = match speculative {
+            _ if sizes.mtp == Bytes(0) || speculative.in_effect(sizes.has_mtp_head()).mtp => None,
+            SpeculativeConfig { mtp: false, .. } => Some("speculative.mtp is off"),
+            _ => Some("speculative.n_max is 0"),
+        };
+        Ok(Fit { plan, free, sizes, mtp_off, alternatives })
     }
 
     pub fn fits(&self) -> bool {
@@ -53,8 +60,8 @@ impl Fit {
             line(&mut out, "total", ' ', need + self.plan.margin(place), "");
             line(&mut out, "free now", ' ', self.free_at(place), "");
         }
-        if self.sizes.mtp > Bytes(0) {
-            let _ = writeln!(out, "  MTP block in the file: {}, not loaded by this version", self.sizes.mtp);
+        if let Some(why) = self.mtp_off {
+            let _ = writeln!(out, "  MTP block in the file: {}, not loaded: {why}", self.sizes.mtp);
         }
         out.push_str(&self.verdict());
         out
@@ -120,6 +127,7 @@ mod tests {
             mtp: Bytes(5 << 20),
             recurrent: Some(Bytes(1 << 20)),
             n_layer: 8,
+            n_layer_mtp: 1,
             n_layer_attention: 2,
             n_embd: 256,
             n_ff: 768,
@@ -132,13 +140,17 @@ mod tests {
         }
     }
 
+    fn fit_of(profile: &Profile, host_mib: u64) -> Fit {
+        Fit::new(profile, sizes(), FreeMemory { card: None, host: Bytes(host_mib << 20) }).unwrap()
+    }
+
     fn fit(host_mib: u64) -> Fit {
-        Fit::new(&Profile::demo(), sizes(), FreeMemory { card: None, host: Bytes(host_mib << 20) }).unwrap()
+        fit_of(&Profile::demo(), host_mib)
     }
 
     #[test]
     fn a_refusal_prints_the_plan_and_the_flags_that_would_fit() {
-        let refused = fit(600);
+        let refused = fit(710);
         assert!(!refused.fits());
         let table = refused.table();
         for text in [
@@ -146,7 +158,7 @@ mod tests {
             "recurrent state",
             "does not fit",
             "short on the host",
-            "what would fit:\n  --cache-type-k q8_0 --cache-type-v q8_0",
+            "what would fit:\n  --cache-type-k q8_0 --cache-type-v q8_0\n  --mtp false\n",
         ] {
             assert!(table.contains(text), "no `{text}` in\n{table}");
         }
@@ -154,9 +166,12 @@ mod tests {
 
     #[test]
     fn what_fits_says_so_and_names_what_is_not_loaded_and_what_is_too_long() {
-        let table = fit(4000).table();
+        let mut profile = Profile::demo();
+        profile.speculative.mtp = false;
+        let table = fit_of(&profile, 4000).table();
         assert!(table.contains("fits at full context"), "{table}");
-        assert!(table.contains("MTP block in the file: 5.0 MiB, not loaded"), "{table}");
+        assert!(table.contains("MTP block in the file: 5.0 MiB, not loaded: speculative.mtp is off"), "{table}");
+        assert!(!fit(4000).table().contains("not loaded"), "{table}");
         assert!(table.contains("trained for 8192 tokens"), "{table}");
     }
 

@@ -75,6 +75,7 @@ impl Header {
             mtp: model.tensor_bytes.mtp,
             recurrent: model.recurrent.map(|r| r.conv_bytes + r.state_bytes),
             n_layer: model.n_layer,
+            n_layer_mtp: model.n_layer_mtp,
             n_layer_attention: model.n_layer_attention,
             n_embd: model.n_embd,
             n_ff: model.n_ff,

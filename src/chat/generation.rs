@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::RequestError;
 use super::request::GenerationFields;
 use super::sampling::{SamplingContext, check as check_sampling, integer};
-use crate::config::{Profile, SpeculativeConfig};
+use super::speculative::check as check_speculative;
+use crate::config::Profile;
 use crate::engine::SpeculativeParams;
 use crate::sampling::SamplingParams;
 use crate::text::Tokenizer;
@@ -35,7 +36,8 @@ pub fn check(
     profile: &Profile,
     context: &SamplingContext<'_>,
 ) -> Result<Generation, RequestError> {
-    let GenerationFields { max_tokens, n, stop, ignore_eos, logprobs, cache_prompt, progress, sampling } = fields;
+    let GenerationFields { max_tokens, n, stop, ignore_eos, logprobs, cache_prompt, progress, speculative, sampling } =
+        fields;
     let max_tokens = match max_tokens {
         None => profile.generation.max_tokens,
         Some(named) if named.value == -1 => None,
@@ -60,7 +62,7 @@ pub fn check(
         logprobs,
         cache_prompt: cache_prompt.unwrap_or(true),
         progress,
-        speculative: speculative(&profile.speculative),
+        speculative: check_speculative(speculative, &profile.speculative)?,
     })
 }
 
@@ -74,17 +76,6 @@ fn check_bans(sampling: &SamplingParams, ignore_eos: bool, tokenizer: &Tokenizer
     }
     let message = "`logit_bias` bans every token of the vocabulary; leave at least one that can be generated";
     Err(RequestError::invalid("logit_bias", message))
-}
-
-/// The profile's drafting.
-fn speculative(profile: &SpeculativeConfig) -> SpeculativeParams {
-    let SpeculativeConfig { mtp, lookup, n_max, n_min, p_min, lookup_n_max, .. } = *profile;
-    SpeculativeParams {
-        mtp_max: if mtp { n_max } else { 0 },
-        lookup_max: if lookup { lookup_n_max } else { 0 },
-        n_min,
-        p_min,
-    }
 }
 
 /// A string or a list of strings; empty ones can never match and are left out.

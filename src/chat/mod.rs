@@ -12,6 +12,7 @@ pub mod prepare;
 pub mod reasoning;
 pub mod request;
 pub mod sampling;
+mod speculative;
 pub mod template;
 pub mod thinking;
 pub mod tools;

@@ -62,7 +62,17 @@ pub struct GenerationFields {
     pub logprobs: Option<Named<i64>>,
     pub cache_prompt: Option<bool>,
     pub progress: bool,
+    pub speculative: SpeculativeFields,
     pub sampling: SamplingFields,
+}
+
+/// Drafting: how fast the answer comes, never which one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SpeculativeFields {
+    pub n_max: Option<i64>,
+    pub n_min: Option<i64>,
+    pub p_min: Option<f64>,
+    pub lookup: Option<bool>,
 }
 
 /// The sampling chain's knobs, under the names that clients send. It is read straight from a body: fields of others in it are

@@ -2,16 +2,18 @@
 //! the caller read from the file and the devices; `alternatives` names what would fit where this does not.
 //!
 //! Weights, KV cache and recurrent state are exact. Compute buffers, the device's own context and the process are estimates
-//! and marked so; docs/vram.md derives them. Draft contexts and picture encoders are deliberately absent: this version loads
-//! neither.
+//! and marked so; docs/vram.md derives them. What drafting takes is in `drafting`. Picture encoders are deliberately absent:
+//! this version loads none.
 
 mod alternatives;
+mod drafting;
 
 use crate::units::Bytes;
 
 pub use alternatives::{Alternative, Change, alternatives};
+pub use drafting::mtp_kv_bytes_per_token;
 
-use super::profile::{EngineConfig, FlashAttention};
+use super::profile::{EngineConfig, FlashAttention, SpeculativeConfig};
 
 /// llama.cpp rounds the KV cache up to whole blocks of so many tokens.
 const KV_PAD_TOKENS: u64 = 256;
@@ -39,12 +41,14 @@ pub struct ModelSizes {
     pub token_embedding: Bytes,
     /// `None`: the embedding serves as head, too.
     pub output_head: Option<Bytes>,
-    /// Not loaded by this version.
+    /// The MTP block, loaded only where it drafts; zero where the file has none.
     pub mtp: Bytes,
     /// State of one sequence over all recurrent layers.
     pub recurrent: Option<Bytes>,
     pub n_layer: u32,
-    /// Layers that keep keys and values.
+    /// Attention layers of the MTP block behind the trunk.
+    pub n_layer_mtp: u32,
+    /// Layers of the trunk that keep keys and values.
     pub n_layer_attention: u32,
     pub n_embd: u32,
     pub n_ff: u32,
@@ -110,8 +114,14 @@ pub struct Shortfall {
 
 impl Plan {
     /// `gpu_layers` as in the profile: `None` is all of them. Without a card everything is on the host.
-    pub fn new(model: &ModelSizes, engine: &EngineConfig, gpu_layers: Option<u32>, has_card: bool) -> Plan {
-        Draft::new(model, engine, gpu_layers, has_card).plan()
+    pub fn new(
+        model: &ModelSizes,
+        engine: &EngineConfig,
+        speculative: &SpeculativeConfig,
+        gpu_layers: Option<u32>,
+        has_card: bool,
+    ) -> Plan {
+        Builder::new(model, engine, speculative, gpu_layers, has_card).plan()
     }
 
     /// Bytes needed at a place, margin left out.
@@ -143,15 +153,22 @@ impl Plan {
 }
 
 /// Does llama.cpp take this shape with these cache types: blocks of a quantized cache never straddle two heads.
-pub fn cache_types_fit(model: &ModelSizes, engine: &EngineConfig) -> Result<(), String> {
+pub fn cache_types_fit(
+    model: &ModelSizes,
+    engine: &EngineConfig,
+    speculative: &SpeculativeConfig,
+) -> Result<(), String> {
     let halves = [
-        ("cache_type_k", engine.cache_type_k, model.head_dim_k),
-        ("cache_type_v", engine.cache_type_v, model.head_dim_v),
+        ("engine.cache_type_k", engine.cache_type_k, model.head_dim_k),
+        ("engine.cache_type_v", engine.cache_type_v, model.head_dim_v),
+        ("speculative.cache_type_k", speculative.cache_type_k, model.head_dim_k),
+        ("speculative.cache_type_v", speculative.cache_type_v, model.head_dim_v),
     ];
-    for (name, cache_type, head_dim) in halves {
+    let n_used = if speculative.in_effect(model.has_mtp_head()).mtp { halves.len() } else { 2 };
+    for (key, cache_type, head_dim) in halves.into_iter().take(n_used) {
         if cache_type.is_quantized() && !head_dim.is_multiple_of(32) {
             return Err(format!(
-                "engine.{name} = \"{}\" needs heads of a multiple of 32, and the model's have {head_dim}; use \"f16\"",
+                "{key} = \"{}\" needs heads of a multiple of 32, and the model's have {head_dim}; use \"f16\"",
                 cache_type.word()
             ));
         }
@@ -167,27 +184,49 @@ pub fn kv_bytes_per_token(model: &ModelSizes, engine: &EngineConfig) -> Bytes {
     Bytes((k + v).div_ceil(32))
 }
 
+impl ModelSizes {
+    pub fn has_mtp_head(&self) -> bool {
+        self.n_layer_mtp > 0
+    }
+    /// The most that `gpu_layers` can mean: llama.cpp counts the output head and the MTP block as layers, the latter also
+    /// where it is not loaded.
+    fn n_layer_placed(&self) -> u32 {
+        self.n_layer + self.n_layer_mtp + 1
+    }
+}
+
 /// A plan in the making.
-struct Draft<'a> {
+struct Builder<'a> {
     model: &'a ModelSizes,
     engine: &'a EngineConfig,
+    /// What is in effect with this model.
+    speculative: SpeculativeConfig,
     /// Trunk layers on the card.
     layers_on_card: u32,
-    /// Is the output head on the card: it follows the last layer.
+    /// The card is filled from the end: the output head first, the MTP block, the last layers.
     head_on_card: bool,
+    mtp_on_card: bool,
     ctx: u64,
     items: Vec<Item>,
 }
 
-impl<'a> Draft<'a> {
-    fn new(model: &'a ModelSizes, engine: &'a EngineConfig, gpu_layers: Option<u32>, has_card: bool) -> Draft<'a> {
+impl<'a> Builder<'a> {
+    fn new(
+        model: &'a ModelSizes,
+        engine: &'a EngineConfig,
+        speculative: &SpeculativeConfig,
+        gpu_layers: Option<u32>,
+        has_card: bool,
+    ) -> Builder<'a> {
         let wanted = if has_card { gpu_layers.unwrap_or(u32::MAX) } else { 0 };
         let ctx = u64::from(engine.ctx_tokens.unwrap_or(model.n_ctx_train)).next_multiple_of(KV_PAD_TOKENS);
-        Draft {
+        Builder {
             model,
             engine,
-            layers_on_card: wanted.min(model.n_layer),
-            head_on_card: wanted > model.n_layer,
+            speculative: speculative.in_effect(model.has_mtp_head()),
+            layers_on_card: wanted.saturating_sub(1 + model.n_layer_mtp).min(model.n_layer),
+            head_on_card: wanted > 0,
+            mtp_on_card: wanted > model.n_layer_mtp,
             ctx,
             items: Vec::new(),
         }
@@ -196,7 +235,8 @@ impl<'a> Draft<'a> {
     fn plan(mut self) -> Plan {
         self.weights();
         self.cache();
-        let places = [(Place::Card, self.layers_on_card > 0), (Place::Host, self.layers_on_card < self.model.n_layer)];
+        self.drafting();
+        let places = [(Place::Card, self.head_on_card), (Place::Host, self.layers_on_card < self.model.n_layer)];
         for (place, _) in places.into_iter().filter(|(_, computes)| *computes) {
             self.compute(place);
         }
@@ -242,7 +282,7 @@ impl<'a> Draft<'a> {
         let rows = u64::from(self.engine.ubatch_tokens.min(self.engine.batch_tokens));
         let flash = self.engine.flash_attention != FlashAttention::Off;
         let width = 8 * u64::from(model.n_embd) + 5 * u64::from(model.n_ff);
-        let outputs = u64::from(self.engine.parallel);
+        let outputs = self.output_rows();
         self.estimate("activations", place, rows * width * 4, format!("{rows} rows x {width} x 4 B"));
         self.estimate("logits", place, outputs * u64::from(model.n_vocab) * 4, format!("{outputs} rows"));
         let mask_bytes = if flash { 2 } else { 4 };
@@ -258,14 +298,19 @@ impl<'a> Draft<'a> {
         }
         let quantized = self.engine.cache_type_k.is_quantized() || self.engine.cache_type_v.is_quantized();
         if flash && quantized && place == Place::Card {
-            let per_token = u64::from(model.n_head_kv) * u64::from(model.head_dim_k + model.head_dim_v) * 2;
+            let per_token = self.scratch_bytes_per_token();
             let note = format!("one layer's KV as f16, {per_token} B a token");
             self.estimate("attention scratch", place, per_token * self.ctx, note);
         }
     }
 
+    /// The K and V of one layer as f16.
+    fn scratch_bytes_per_token(&self) -> u64 {
+        u64::from(self.model.n_head_kv) * u64::from(self.model.head_dim_k + self.model.head_dim_v) * 2
+    }
+
     fn overhead(&mut self) {
-        if self.layers_on_card > 0 {
+        if self.head_on_card {
             self.estimate("device context", Place::Card, DEVICE_CONTEXT.0, "driver and kernels".to_owned());
         }
         let tokenizer = u64::from(self.model.n_vocab) * TOKENIZER_BYTES_PER_TOKEN;

@@ -226,6 +226,15 @@ pub struct SpeculativeConfig {
 }
 
 impl SpeculativeConfig {
+    /// What is left of it for a model: a source that may draft no token is off, and so is MTP without a head.
+    pub fn in_effect(&self, has_mtp_head: bool) -> SpeculativeConfig {
+        SpeculativeConfig {
+            mtp: self.mtp && self.n_max > 0 && has_mtp_head,
+            lookup: self.lookup && self.lookup_n_max > 0,
+            ..self.clone()
+        }
+    }
+
     /// Most drafted tokens of a sequence in a step; 0: drafting is off.
     pub fn draft_tokens_max(&self) -> u32 {
         let mtp = if self.mtp { self.n_max } else { 0 };

@@ -204,6 +204,24 @@ settings! {
 
     /// Most tokens of an answer when a request does not say; `context` generates until the context is full.
     generation.max_tokens --"max-tokens": int(1, 16_777_216), or "context";
+
+    /// Draft with the model's MTP head, where the file has one; `false` loads neither its weights nor its cache.
+    speculative.mtp --"mtp": Kind::Bool;
+    /// Draft with what followed the same words earlier in prompt and answer.
+    speculative.lookup --"lookup": Kind::Bool;
+    /// Most tokens that the MTP head drafts for a sequence in a step; requests may ask for fewer, 0 is off.
+    speculative.n_max --"draft-max": int(0, 8);
+    /// A draft of fewer tokens is dropped.
+    speculative.n_min: int(0, 8);
+    /// The MTP head stops drafting where its best token is less probable; 0 is off.
+    speculative.p_min --"draft-p-min": float(0.0, 1.0);
+    /// Most tokens that lookup drafts for a sequence in a step, 0 is off. A hybrid model keeps one recurrent state a sequence
+    /// for each token of the longest draft.
+    speculative.lookup_n_max: int(0, 15);
+    /// Element type of cached keys of the MTP head.
+    speculative.cache_type_k: Kind::Choice(CacheType::WORDS);
+    /// Element type of cached values of the MTP head; a quantized one needs flash attention.
+    speculative.cache_type_v: Kind::Choice(CacheType::WORDS);
 }
 
 #[cfg(test)]

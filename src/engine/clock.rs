@@ -3,8 +3,16 @@
 use std::time::{Duration, Instant};
 
 use super::EngineError;
-use super::request::{FinishReason, Timings, Usage};
-use crate::telemetry::{Metrics, Outcome, RequestRecord};
+use super::request::{DraftCount, DraftTotals, FinishReason, MAX_DRAFT_TOKENS, Timings, Usage};
+use crate::telemetry::{DRAFT_POSITIONS, DraftRecord, Drafted, Metrics, Outcome, RequestRecord};
+
+const _: () = assert!(MAX_DRAFT_TOKENS <= DRAFT_POSITIONS, "a position would not be counted");
+
+/// Tokens of the MTP head before its acceptance tells anything.
+const COLLAPSE_DRAFTED: u32 = 100;
+
+/// A head that works is far above it on any text, one that reads a broken cache is at its bottom.
+const COLLAPSE_PERCENT: u32 = 10;
 
 /// How a request ends.
 #[derive(Clone, Debug)]
@@ -32,6 +40,43 @@ pub(super) struct Totals {
     pub usage: Usage,
     /// Not one character of text was made.
     pub empty: bool,
+    pub drafts: DraftTotals,
+}
+
+impl Totals {
+    /// Tokens a step.
+    fn acceptance_length(&self) -> Option<f64> {
+        let n_steps = self.drafts.n_steps;
+        (n_steps > 0).then(|| self.usage.completion as f64 / f64::from(n_steps))
+    }
+
+    /// Nearly everything that the MTP head drafted was rejected.
+    fn collapsed(&self) -> bool {
+        let DraftCount { drafted, accepted } = self.drafts.mtp;
+        drafted >= COLLAPSE_DRAFTED && u64::from(accepted) * 100 < u64::from(drafted) * u64::from(COLLAPSE_PERCENT)
+    }
+
+    fn report_drafts(&self, id: &str, finished: bool, metrics: &Metrics) {
+        let count = |c: DraftCount| Drafted { drafted: c.drafted.into(), accepted: c.accepted.into() };
+        let collapsed = finished && self.collapsed();
+        metrics.drafts_ended(&DraftRecord {
+            n_steps: self.drafts.n_steps.into(),
+            mtp: count(self.drafts.mtp),
+            lookup: count(self.drafts.lookup),
+            by_position: &self.drafts.by_position.map(count),
+            acceptance_length: self.acceptance_length().filter(|_| finished),
+            collapsed,
+        });
+        if collapsed {
+            tracing::warn!(
+                id,
+                drafted = self.drafts.mtp.drafted,
+                accepted = self.drafts.mtp.accepted,
+                "nearly every token of the MTP head was rejected: set speculative.cache_type_k and speculative.cache_type_v \
+                 to f16 if they are not, and check that the file's MTP block belongs to its trunk; --mtp false switches it off"
+            );
+        }
+    }
 }
 
 /// Moments in the life of a request.
@@ -78,7 +123,7 @@ impl Clock {
 
     /// The log line of a request and its share of the metrics.
     pub fn report(&self, id: &str, ending: &Ending, totals: Totals, metrics: &Metrics) {
-        let Totals { usage, empty } = totals;
+        let Totals { usage, empty, drafts } = totals;
         let outcome = ending.outcome();
         let finished = !matches!(outcome, Outcome::Cancelled | Outcome::Failed);
         let record = RequestRecord {
@@ -94,12 +139,17 @@ impl Clock {
             decode_tps: rate(usage.completion.saturating_sub(1), self.decode()),
         };
         metrics.request_ended(&record);
+        totals.report_drafts(id, finished, metrics);
+        let DraftCount { drafted, accepted } = drafts.all();
         let timings = self.timings(usage);
         tracing::info!(
             id,
             prompt = usage.prompt,
             cached = usage.cached,
             generated = usage.completion,
+            drafted,
+            accepted,
+            acceptance_length = totals.acceptance_length().unwrap_or(0.0),
             queue_ms = timings.queue_ms,
             ttft_ms = timings.ttft_ms,
             prefill_tps = record.prefill_tps.unwrap_or(0.0),
@@ -144,5 +194,51 @@ mod tests {
         assert_eq!((timings.queue_ms, timings.prompt_ms, timings.ttft_ms), (10.0, 100.0, 120.0));
         assert_eq!((timings.prompt_n, timings.predicted_n, timings.predicted_ms), (200, 51, 1000.0));
         assert_eq!(rate(50, clock.decode()), Some(50.0));
+    }
+
+    fn ended(drafted: u32, accepted: u32, ending: &Ending) -> String {
+        let metrics = Metrics::new();
+        let mtp = DraftCount { drafted, accepted };
+        let mut drafts = DraftTotals { n_steps: 40, mtp, ..DraftTotals::default() };
+        drafts.by_position[0] = mtp;
+        let usage = Usage { prompt: 5, cached: 0, completion: 90 };
+        Clock::new(Instant::now()).report("id", ending, Totals { usage, empty: false, drafts }, &metrics);
+        metrics.render()
+    }
+
+    #[test]
+    fn drafts_of_a_request_show_in_the_metrics() {
+        let text = ended(120, 60, &Ending::Finished(FinishReason::MaxTokens));
+        for line in [
+            "plateau_draft_tokens_total{source=\"mtp\"} 120\n",
+            "plateau_draft_position_accepted_tokens_total{position=\"0\"} 60\n",
+            "plateau_acceptance_length_sum 2.25\n",
+            "plateau_draft_collapse_total 0\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+
+    /// Users ran a quantized cache for the head for weeks, at an acceptance near zero.
+    #[test]
+    fn a_head_that_is_never_right_raises_the_alarm_once_enough_was_drafted() {
+        let finished = Ending::Finished(FinishReason::MaxTokens);
+        for (drafted, accepted, ending, alarms) in [
+            (100, 9, &finished, 1),
+            (100, 10, &finished, 0),
+            (99, 0, &finished, 0),
+            (0, 0, &finished, 0),
+            (500, 0, &Ending::Finished(FinishReason::Cancelled), 0),
+        ] {
+            let line = format!("plateau_draft_collapse_total {alarms}\n");
+            assert!(ended(drafted, accepted, ending).contains(&line), "{accepted} of {drafted}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_left_counts_its_drafts_and_has_no_acceptance_length() {
+        let text = ended(30, 20, &Ending::Finished(FinishReason::Cancelled));
+        assert!(text.contains("plateau_draft_tokens_total{source=\"mtp\"} 30\n"), "{text}");
+        assert!(text.contains("plateau_acceptance_length_count 0\n"), "{text}");
     }
 }

@@ -214,7 +214,7 @@ impl Sequence {
         {
             *reason = FinishReason::Stop(stop);
         }
-        let totals = Totals { usage, empty: self.output.is_empty() };
+        let totals = Totals { usage, empty: self.output.is_empty(), drafts: self.drafts.totals };
         self.clock.report(&self.id, &ending, totals, metrics);
         let terminal = match ending {
             Ending::Failed(error) => Terminal::Failed(error),

@@ -69,6 +69,9 @@ impl Scheduler {
         let now = Instant::now();
         if self.batch.parts[parts.clone()].iter().all(|part| part.outputs == part.rows) {
             self.round.stepped(rows.len(), now.saturating_duration_since(started).as_secs_f64());
+            if let Some(gain) = self.round.gain() {
+                self.metrics.set_draft_gain(gain);
+            }
         }
         for part in parts {
             self.harvest(part, rows.start, started, now)?;

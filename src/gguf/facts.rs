@@ -94,6 +94,14 @@ impl ModelFacts {
     }
 }
 
+impl ModelFacts {
+    /// Can a few tokens of a sequence be taken back: always with attention alone; of the recurrent architectures llama.cpp
+    /// keeps earlier states for these.
+    pub fn can_roll_back(&self) -> bool {
+        self.recurrent.is_none() || matches!(self.architecture.as_str(), "qwen35" | "qwen35moe" | "qwen4exp")
+    }
+}
+
 struct Heads {
     n_head: u64,
     kv_by_layer: Vec<u64>,

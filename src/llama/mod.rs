@@ -50,10 +50,10 @@ pub struct Loaded {
 pub fn load(profile: &Profile, progress: &mut dyn FnMut(f32) -> bool) -> Result<Loaded, LoadError> {
     let Profile { model, engine, speculative, .. } = profile;
     let plugins = start_backends(model);
-    let model = Model::load_parts(model, &mut |facts| wants_mtp(speculative, facts), progress)?;
+    let model = Model::load_parts(model, &mut |facts| in_effect(speculative, facts).mtp, progress)?;
     let tokenizer = vocab::tokenizer(&model);
     let (facts, vocab) = (model.facts().clone(), model.vocab().clone());
-    let runner = LlamaRunner::new(model, engine, context_options(speculative, &facts))?;
+    let runner = LlamaRunner::new(model, engine, context_options(&in_effect(speculative, &facts), &facts))?;
     let memory = runner.memory_use();
     tracing::info!(
         target: "llama",
@@ -75,26 +75,21 @@ pub fn start_backends(model: &ModelConfig) -> Vec<Plugin> {
     folder.map(|folder| backend::load_plugins(&folder)).unwrap_or_default()
 }
 
-/// Is the MTP head of this model to be loaded. Only a head of one layer can be run, and only beside a trunk whose states can
-/// be rolled back.
-fn wants_mtp(speculative: &SpeculativeConfig, facts: &ModelFacts) -> bool {
-    speculative.mtp && speculative.n_max > 0 && facts.n_layer_mtp == 1 && can_roll_back(facts)
-}
-
-/// llama.cpp keeps earlier recurrent states for these architectures alone.
-fn can_roll_back(facts: &ModelFacts) -> bool {
-    facts.recurrent.is_none() || matches!(facts.architecture.as_str(), "qwen35" | "qwen35moe" | "qwen4exp")
+/// What of the profile's drafting this model can do. Only a head of one layer can be run, and only recurrent states that can be
+/// rolled back can be drafted for.
+fn in_effect(speculative: &SpeculativeConfig, facts: &ModelFacts) -> SpeculativeConfig {
+    let can_roll_back = facts.can_roll_back();
+    let effect = speculative.in_effect(facts.n_layer_mtp == 1);
+    SpeculativeConfig { mtp: effect.mtp && can_roll_back, lookup: effect.lookup && can_roll_back, ..effect }
 }
 
 /// As many outputs and rollback states as drafts can need, and none where nothing drafts.
 fn context_options(speculative: &SpeculativeConfig, facts: &ModelFacts) -> ContextOptions {
-    let mtp = wants_mtp(speculative, facts);
-    let drafts = SpeculativeConfig { mtp, ..speculative.clone() }.draft_tokens_max();
-    let drafts = if can_roll_back(facts) { drafts.min(MAX_DRAFT_TOKENS as u32) } else { 0 };
+    let drafts = speculative.draft_tokens_max().min(MAX_DRAFT_TOKENS as u32);
     ContextOptions {
         outputs_per_sequence: drafts + 1,
         rollback_tokens: if facts.recurrent.is_some() { drafts } else { 0 },
-        mtp: mtp.then_some(MtpCache { k: speculative.cache_type_k, v: speculative.cache_type_v }),
+        mtp: speculative.mtp.then_some(MtpCache { k: speculative.cache_type_k, v: speculative.cache_type_v }),
     }
 }
 

@@ -73,6 +73,15 @@ pub async fn start(runner: FakeRunner) -> Server {
 
 /// Starts with a profile that is changed; sampling is greedy unless the request says otherwise.
 pub async fn start_with(runner: FakeRunner, change: impl FnOnce(&mut Profile)) -> Server {
+    start_model(runner, change, |_| {}).await
+}
+
+/// Starts with a profile and a description of the model that are changed.
+pub async fn start_model(
+    runner: FakeRunner,
+    change: impl FnOnce(&mut Profile),
+    describe: impl FnOnce(&mut ModelInfo),
+) -> Server {
     let mut profile = Profile::demo();
     profile.sampling.temperature = 0.0;
     change(&mut profile);
@@ -82,11 +91,13 @@ pub async fn start_with(runner: FakeRunner, change: impl FnOnce(&mut Profile)) -
     let spawned =
         tokio::task::spawn_blocking(move || Engine::spawn(move || Ok::<_, String>(runner.loaded()), settings, counted));
     let (handle, joiner) = spawned.await.unwrap().unwrap();
+    let mut info = model(&handle);
+    describe(&mut info);
     let state = ApiState {
         handle: handle.clone(),
         tokenizer: Tokenizer::bytes_for_tests(),
         template: Arc::new(ChatTemplate::new(TEMPLATE.to_owned(), "", "<|im_end|>", 1_000_000).unwrap()),
-        model: Arc::new(model(&handle)),
+        model: Arc::new(info),
         preparing: Preparing::new(&profile.engine),
         profile: Arc::new(profile),
         metrics: metrics.clone(),

@@ -39,6 +39,11 @@ pub fn engine_config(ctx_tokens: u32, parallel: u32) -> EngineConfig {
     }
 }
 
+/// The demo profile with that engine.
+pub fn profile(ctx_tokens: u32, parallel: u32) -> Profile {
+    Profile { engine: engine_config(ctx_tokens, parallel), ..Profile::demo() }
+}
+
 pub fn runner(config: &EngineConfig) -> LlamaRunner {
     LlamaRunner::new(model(), config, ContextOptions::default()).expect("a context")
 }

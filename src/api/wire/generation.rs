@@ -23,4 +23,35 @@ pub struct GenerationBody {
     pub ignore_eos: Option<bool>,
     pub cache_prompt: Option<bool>,
     pub n_probs: Option<Int>,
+    pub speculative: Option<Map<String, Value>>,
+    #[serde(rename = "speculative.n_max")]
+    pub speculative_n_max: Option<Int>,
+    #[serde(rename = "speculative.n_min")]
+    pub speculative_n_min: Option<Int>,
+    #[serde(rename = "speculative.p_min")]
+    pub speculative_p_min: Option<f64>,
+}
+
+/// The object `speculative`, in a body of its own so that an error has the whole path.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
+pub struct SpeculativeBody {
+    pub speculative: SpeculativeMembers,
+}
+
+/// Absent and null are the same.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
+pub struct SpeculativeMembers {
+    pub n_max: Option<Int>,
+    pub n_min: Option<Int>,
+    pub p_min: Option<f64>,
+    pub lookup: Option<bool>,
+}
+
+impl SpeculativeMembers {
+    /// Its names.
+    pub const NAMES: [&str; 4] = ["n_max", "n_min", "p_min", "lookup"];
 }

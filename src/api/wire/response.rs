@@ -54,6 +54,21 @@ pub struct TimingsBody {
     /// Not llama-server's: from arrival to the first token, and the part of it spent in the queue.
     pub ttft_ms: f64,
     pub queue_ms: f64,
+    /// Only where something was drafted, as llama-server does.
+    #[serde(flatten)]
+    pub drafts: Option<DraftBody>,
+}
+
+/// Drafted tokens and those that the model said too; the first two names are llama-server's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DraftBody {
+    /// From the MTP head and from lookup.
+    pub draft_n: u32,
+    pub draft_n_accepted: u32,
+    /// Share accepted of what was drafted at each place of a draft, the first token first.
+    pub accepted_per_position: Vec<f64>,
+    pub draft_n_lookup: u32,
+    pub draft_n_lookup_accepted: u32,
 }
 
 /// Under the names of llama-server.

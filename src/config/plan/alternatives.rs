@@ -2,7 +2,7 @@
 //! single change helps, several are tried together.
 
 use super::{FreeMemory, ModelSizes, Plan, cache_types_fit};
-use crate::config::profile::{CacheType, EngineConfig};
+use crate::config::profile::{CacheType, EngineConfig, SpeculativeConfig};
 
 /// Contexts below this are no help to anybody.
 const MIN_CTX_TOKENS: u32 = 2048;
@@ -34,15 +34,22 @@ struct Candidate<'a> {
     model: &'a ModelSizes,
     free: &'a FreeMemory,
     engine: EngineConfig,
+    speculative: SpeculativeConfig,
     gpu_layers: Option<u32>,
 }
 
 impl Candidate<'_> {
     fn plan(&self) -> Plan {
-        Plan::new(self.model, &self.engine, self.gpu_layers, self.free.card.is_some())
+        Plan::new(self.model, &self.engine, &self.speculative, self.gpu_layers, self.free.card.is_some())
     }
     fn fits(&self) -> bool {
-        cache_types_fit(self.model, &self.engine).is_ok() && self.plan().fits(self.free)
+        self.cache_types_fit() && self.plan().fits(self.free)
+    }
+    fn cache_types_fit(&self) -> bool {
+        cache_types_fit(self.model, &self.engine, &self.speculative).is_ok()
+    }
+    fn drafting(&self) -> SpeculativeConfig {
+        self.speculative.in_effect(self.model.has_mtp_head())
     }
     fn ctx(&self) -> u32 {
         self.engine.ctx_tokens.unwrap_or(self.model.n_ctx_train)
@@ -53,11 +60,20 @@ impl Candidate<'_> {
 pub fn alternatives(
     model: &ModelSizes,
     engine: &EngineConfig,
+    speculative: &SpeculativeConfig,
     gpu_layers: Option<u32>,
     free: &FreeMemory,
 ) -> Vec<Alternative> {
-    let base = Candidate { model, free, engine: engine.clone(), gpu_layers };
-    let singles = [cache_types(&base), parallel(&base), ubatch(&base), ctx(&base), layers(&base)];
+    let base = Candidate { model, free, engine: engine.clone(), speculative: speculative.clone(), gpu_layers };
+    let singles = [
+        cache_types(&base),
+        shorter_drafts(&base),
+        fewer_sources(&base),
+        parallel(&base),
+        ubatch(&base),
+        ctx(&base),
+        layers(&base),
+    ];
     let mut found: Vec<Alternative> = singles.into_iter().flatten().map(finish).collect();
     if found.is_empty() {
         found.extend(together(&base).map(finish));
@@ -93,6 +109,54 @@ fn with_cache<'a>(base: &Candidate<'a>, (k, v): (CacheType, CacheType)) -> Found
     candidate.engine.cache_type_k = k;
     candidate.engine.cache_type_v = v;
     (candidate, vec![change("engine.cache_type_k", k.word()), change("engine.cache_type_v", v.word())])
+}
+
+/// The longest draft that fits: each token of it is a recurrent state for rollback.
+fn shorter_drafts<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
+    let now = base.drafting().draft_tokens_max();
+    (1..now).rev().map(|n| with_draft_max(base, n)).find(|(c, _)| c.fits())
+}
+
+fn with_draft_max<'a>(base: &Candidate<'a>, n: u32) -> Found<'a> {
+    let mut candidate = base.clone();
+    let mut changes = Vec::new();
+    let (drafting, speculative) = (base.drafting(), &mut candidate.speculative);
+    if drafting.mtp && drafting.n_max > n {
+        speculative.n_max = n;
+        changes.push(change("speculative.n_max", n));
+    }
+    if drafting.mtp && drafting.n_min > n {
+        speculative.n_min = n;
+        changes.push(change("speculative.n_min", n));
+    }
+    if drafting.lookup && drafting.lookup_n_max > n {
+        speculative.lookup_n_max = n;
+        changes.push(change("speculative.lookup_n_max", n));
+    }
+    (candidate, changes)
+}
+
+/// Without the MTP head; without lookup, too, where that is what it takes.
+fn fewer_sources<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
+    let sources = base.drafting();
+    let without_head = sources.mtp.then(|| without_sources(base, false));
+    let without_any = (sources.mtp || sources.lookup).then(|| without_sources(base, true));
+    [without_head, without_any].into_iter().flatten().find(|(c, _)| c.fits())
+}
+
+fn without_sources<'a>(base: &Candidate<'a>, lookup_too: bool) -> Found<'a> {
+    let mut candidate = base.clone();
+    let mut changes = Vec::new();
+    let (sources, speculative) = (base.drafting(), &mut candidate.speculative);
+    if sources.mtp {
+        speculative.mtp = false;
+        changes.push(change("speculative.mtp", false));
+    }
+    if sources.lookup && lookup_too {
+        speculative.lookup = false;
+        changes.push(change("speculative.lookup", false));
+    }
+    (candidate, changes)
 }
 
 fn parallel<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
@@ -136,7 +200,8 @@ fn ctx<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
 /// The most layers on the card that fit while the host takes the rest.
 fn layers<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
     base.free.card?;
-    let now = base.gpu_layers.unwrap_or(base.model.n_layer + 1).min(base.model.n_layer + 1);
+    let all = base.model.n_layer_placed();
+    let now = base.gpu_layers.unwrap_or(all).min(all);
     (0..now).rev().map(|n| with_layers(base, n)).find(|(c, _)| c.fits())
 }
 
@@ -146,14 +211,17 @@ fn with_layers<'a>(base: &Candidate<'a>, n: u32) -> Found<'a> {
     (candidate, vec![change("model.gpu_layers", n)])
 }
 
-/// Smallest cache, one sequence, smallest micro-batch, and then the largest context or the most layers.
+/// Smallest cache, no drafts, one sequence, smallest micro-batch, and then the largest context or the most layers.
 fn together<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
     let mut candidate = base.clone();
     let mut changes = Vec::new();
     let smallest = CACHE_PAIRS[CACHE_PAIRS.len() - 1];
     let now = bytes_of((candidate.engine.cache_type_k, candidate.engine.cache_type_v));
-    if bytes_of(smallest) < now && cache_types_fit(base.model, &with_cache(base, smallest).0.engine).is_ok() {
+    if bytes_of(smallest) < now && with_cache(base, smallest).0.cache_types_fit() {
         changes.extend(apply(&mut candidate, |c| with_cache(c, smallest)));
+    }
+    if candidate.drafting().draft_tokens_max() > 0 {
+        changes.extend(apply(&mut candidate, |c| without_sources(c, true)));
     }
     if candidate.engine.parallel > 1 {
         changes.extend(apply(&mut candidate, |c| with_parallel(c, 1)));

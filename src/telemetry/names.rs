@@ -1,0 +1,34 @@
+//! Names of the metrics as they are registered. OpenMetrics text appends `_total` to counters.
+
+pub const TTFT_SECONDS: &str = "plateau_ttft_seconds";
+pub const ITL_SECONDS: &str = "plateau_itl_seconds";
+pub const QUEUE_SECONDS: &str = "plateau_queue_seconds";
+pub const PREFILL_TPS: &str = "plateau_prefill_tokens_per_second";
+pub const DECODE_TPS: &str = "plateau_decode_tokens_per_second";
+pub const REQUESTS: &str = "plateau_requests";
+pub const ERRORS: &str = "plateau_errors";
+pub const PROMPT_TOKENS: &str = "plateau_prompt_tokens";
+pub const CACHED_TOKENS: &str = "plateau_cached_tokens";
+pub const GENERATED_TOKENS: &str = "plateau_generated_tokens";
+pub const EMPTY_COMPLETION: &str = "plateau_empty_completion";
+pub const PREEMPTIONS: &str = "plateau_preemptions";
+pub const QUEUE_DEPTH: &str = "plateau_queue_depth";
+pub const KV_FILL_TOKENS: &str = "plateau_kv_fill_tokens";
+pub const KV_SIZE_TOKENS: &str = "plateau_kv_size_tokens";
+pub const ACTIVE_SEQUENCES: &str = "plateau_active_sequences";
+pub const STEP_AGE_SECONDS: &str = "plateau_step_age_seconds";
+pub const OLDEST_QUEUED_SECONDS: &str = "plateau_oldest_queued_seconds";
+pub const CARD_MEMORY_USED: &str = "plateau_card_memory_used_bytes";
+pub const CARD_MEMORY_TOTAL: &str = "plateau_card_memory_total_bytes";
+pub const CARD_TEMPERATURE: &str = "plateau_card_temperature_celsius";
+pub const CARD_POWER: &str = "plateau_card_power_watts";
+pub const CARD_SM_CLOCK: &str = "plateau_card_sm_clock_hertz";
+pub const CARD_MEMORY_CLOCK: &str = "plateau_card_memory_clock_hertz";
+pub const DECODE_STEPS: &str = "plateau_decode_steps";
+pub const DRAFT_TOKENS: &str = "plateau_draft_tokens";
+pub const DRAFT_ACCEPTED_TOKENS: &str = "plateau_draft_accepted_tokens";
+pub const DRAFT_POSITION_TOKENS: &str = "plateau_draft_position_tokens";
+pub const DRAFT_POSITION_ACCEPTED_TOKENS: &str = "plateau_draft_position_accepted_tokens";
+pub const ACCEPTANCE_LENGTH: &str = "plateau_acceptance_length";
+pub const DRAFT_GAIN: &str = "plateau_draft_gain";
+pub const DRAFT_COLLAPSE: &str = "plateau_draft_collapse";
