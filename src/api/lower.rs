@@ -122,6 +122,7 @@ fn shared_fields(
         n_min: speculative_n_min,
         p_min: speculative_p_min,
         lookup: None,
+        adaptive: None,
     };
     let n_probs = n_probs.filter(|n| n.0 != 0);
     let limits =
@@ -167,12 +168,13 @@ fn drafting(
     let unknown = object.iter().filter(|(name, value)| !is_member(name) && !value.is_null());
     ignored.extend(unknown.map(|(name, _)| format!("speculative.{name}")));
     let SpeculativeBody { speculative } = typed(&json!({ "speculative": object }))?;
-    let SpeculativeMembers { n_max, n_min, p_min, lookup } = speculative;
+    let SpeculativeMembers { n_max, n_min, p_min, lookup, adaptive } = speculative;
     Ok(SpeculativeFields {
         n_max: n_max.or(flat.n_max).map(|Int(n)| n),
         n_min: n_min.or(flat.n_min).map(|Int(n)| n),
         p_min: p_min.or(flat.p_min),
         lookup: lookup.or(flat.lookup),
+        adaptive: adaptive.or(flat.adaptive),
     })
 }
 

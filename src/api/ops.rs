@@ -74,6 +74,7 @@ fn speculative(state: &ApiState) -> Value {
     let mut out = json!({
         "mtp": facts.mtp,
         "lookup": lookup,
+        "adaptive": config.adaptive,
         "n_max": config.n_max,
         "lookup_n_max": config.lookup_n_max,
     });

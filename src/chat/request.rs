@@ -73,6 +73,7 @@ pub struct SpeculativeFields {
     pub n_min: Option<i64>,
     pub p_min: Option<f64>,
     pub lookup: Option<bool>,
+    pub adaptive: Option<bool>,
 }
 
 /// The sampling chain's knobs, under the names that clients send. It is read straight from a body: fields of others in it are

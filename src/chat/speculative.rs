@@ -9,7 +9,7 @@ use crate::engine::SpeculativeParams;
 
 /// Checks every field.
 pub fn check(fields: SpeculativeFields, profile: &SpeculativeConfig) -> Result<SpeculativeParams, RequestError> {
-    let SpeculativeFields { n_max, n_min, p_min, lookup } = fields;
+    let SpeculativeFields { n_max, n_min, p_min, lookup, adaptive } = fields;
     let limit = if profile.mtp { profile.n_max } else { 0 };
     let mtp_max = match n_max {
         None => limit,
@@ -29,6 +29,7 @@ pub fn check(fields: SpeculativeFields, profile: &SpeculativeConfig) -> Result<S
     Ok(SpeculativeParams {
         mtp_max,
         lookup_max,
+        adaptive: adaptive.unwrap_or(profile.adaptive),
         n_min: n_min as u32,
         p_min: float("speculative.p_min", p_min, profile.p_min, 0.0..=1.0)?,
     })
@@ -57,7 +58,7 @@ mod tests {
     #[test]
     fn absent_fields_are_the_profiles() {
         let params = checked(SpeculativeFields::default()).unwrap();
-        assert_eq!(params, SpeculativeParams { mtp_max: 5, lookup_max: 8, n_min: 2, p_min: 0.25 });
+        assert_eq!(params, SpeculativeParams { mtp_max: 5, lookup_max: 8, adaptive: true, n_min: 2, p_min: 0.25 });
         let off = SpeculativeConfig { mtp: false, lookup: false, ..profile() };
         let params = check(SpeculativeFields::default(), &off).unwrap();
         assert_eq!(params, SpeculativeParams { p_min: 0.25, ..SpeculativeParams::OFF });
@@ -71,6 +72,14 @@ mod tests {
         assert_eq!((no_lookup.mtp_max, no_lookup.lookup_max), (5, 0));
         let neither = SpeculativeFields { n_max: Some(0), lookup: Some(false), ..SpeculativeFields::default() };
         assert_eq!(checked(neither).unwrap(), SpeculativeParams { p_min: 0.25, ..SpeculativeParams::OFF });
+    }
+
+    #[test]
+    fn a_request_may_ask_for_the_longest_drafts_whether_they_pay_or_not() {
+        let fixed = SpeculativeFields { adaptive: Some(false), ..SpeculativeFields::default() };
+        assert!(!checked(fixed).unwrap().adaptive);
+        let profile = SpeculativeConfig { adaptive: false, ..profile() };
+        assert!(!check(SpeculativeFields::default(), &profile).unwrap().adaptive);
     }
 
     #[test]

@@ -211,6 +211,8 @@ pub struct SpeculativeConfig {
     pub mtp: bool,
     /// Draft with what followed the same words earlier in prompt and answer.
     pub lookup: bool,
+    /// Draft only as much as pays, by measured acceptance and cost; else always the most.
+    pub adaptive: bool,
     /// Most tokens that the MTP head drafts for a sequence in a step.
     pub n_max: u32,
     /// A draft of fewer tokens is dropped.
@@ -314,6 +316,7 @@ impl Profile {
             speculative: SpeculativeConfig {
                 mtp: true,
                 lookup: true,
+                adaptive: true,
                 n_max: 3,
                 n_min: 0,
                 p_min: 0.0,

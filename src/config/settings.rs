@@ -209,6 +209,8 @@ settings! {
     speculative.mtp --"mtp": Kind::Bool;
     /// Draft with what followed the same words earlier in prompt and answer.
     speculative.lookup --"lookup": Kind::Bool;
+    /// Draft only as much as pays, by measured acceptance and cost; `false` always drafts the most.
+    speculative.adaptive: Kind::Bool;
     /// Most tokens that the MTP head drafts for a sequence in a step; requests may ask for fewer, 0 is off.
     speculative.n_max --"draft-max": int(0, 8);
     /// A draft of fewer tokens is dropped.

@@ -59,6 +59,8 @@ pub struct SpeculativeParams {
     pub mtp_max: u32,
     /// Most tokens that lookup drafts in a step; 0: none.
     pub lookup_max: u32,
+    /// Draft only as much as pays; else always the most.
+    pub adaptive: bool,
     /// A draft of fewer tokens is dropped.
     pub n_min: u32,
     /// The MTP head stops where its best token is less probable, 0..=1.
@@ -67,7 +69,8 @@ pub struct SpeculativeParams {
 
 impl SpeculativeParams {
     /// No drafts.
-    pub const OFF: SpeculativeParams = SpeculativeParams { mtp_max: 0, lookup_max: 0, n_min: 0, p_min: 0.0 };
+    pub const OFF: SpeculativeParams =
+        SpeculativeParams { mtp_max: 0, lookup_max: 0, adaptive: true, n_min: 0, p_min: 0.0 };
 }
 
 /// From engine to client, in order; exactly one `Finished` or `Failed`, last.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use plateau::config::{CacheType, EngineConfig, FlashAttention, ModelConfig, Profile};
 use plateau::engine::{BatchRow, ModelRunner};
-use plateau::llama::{ContextOptions, LlamaRunner, Model};
+use plateau::llama::{ContextOptions, LlamaRunner, Model, MtpCache};
 use plateau::units::{Pos, SeqId, Token};
 
 /// The embedded model, loaded once a test binary.
@@ -52,6 +52,23 @@ pub fn runner(config: &EngineConfig) -> LlamaRunner {
 pub fn runner_with_rollback(rollback_tokens: u32, parallel: u32) -> LlamaRunner {
     let options = ContextOptions { outputs_per_sequence: rollback_tokens + 1, rollback_tokens, mtp: None };
     LlamaRunner::new(model(), &engine_config(512, parallel), options).expect("a context")
+}
+
+/// The embedded model with its MTP head, loaded once a test binary.
+pub fn model_with_head() -> Arc<Model> {
+    static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
+    let load = || Model::load_parts(&model_config(), &mut |_| true, &mut |_| true).expect("the demo model loads");
+    Arc::clone(MODEL.get_or_init(load))
+}
+
+/// A cache whose sums do not depend on how rows are cut into steps, see `engine_config`.
+pub const CACHE: CacheType = CacheType::Bf16;
+
+/// A context with the MTP head that takes drafts of up to `n_max` tokens.
+pub fn runner_with_head(n_max: u32, parallel: u32) -> LlamaRunner {
+    let mtp = Some(MtpCache { k: CACHE, v: CACHE });
+    let options = ContextOptions { outputs_per_sequence: n_max + 1, rollback_tokens: n_max, mtp };
+    LlamaRunner::new(model_with_head(), &engine_config(512, parallel), options).expect("a context")
 }
 
 /// `n` tokens without meaning that stay clear of the control tokens.

@@ -173,7 +173,7 @@ pub const FIELDS: &[Field] = &[
     refused("n_cache_reuse", Both, "[0]", "5", LOW_LEVEL),
     refused("cache_reuse", Both, "[0]", "5", LOW_LEVEL),
     refused("lora", Both, "[[]]", r#"[{"id":0,"scale":1}]"#, "There are no adapters."),
-    consumed("speculative", Both, "the profile's", [r#"{"n_max":1,"lookup":false}"#, r#"{"n_max":9}"#], "Drafting: how fast the answer comes, never which one. `n_max`: most tokens that the MTP head drafts in a step, 0 (off) to the profile's `speculative.n_max`. `n_min`: shorter drafts are dropped. `p_min`: the head stops where its best token is less probable, 0 to 1. `lookup`: `false` drafts nothing from earlier text. Other members are listed in `x-plateau-ignored`. Without an MTP head `n_max` and `p_min` have nothing to act on; `/props` says what is in effect."),
+    consumed("speculative", Both, "the profile's", [r#"{"n_max":1,"lookup":false}"#, r#"{"n_max":9}"#], "Drafting: how fast the answer comes, never which one. `n_max`: most tokens that the MTP head drafts in a step, 0 (off) to the profile's `speculative.n_max`. `n_min`: shorter drafts are dropped. `p_min`: the head stops where its best token is less probable, 0 to 1. `lookup`: `false` drafts nothing from earlier text. `adaptive`: `false` always drafts the most instead of what pays (for measurements). Other members are listed in `x-plateau-ignored`. Without an MTP head `n_max` and `p_min` have nothing to act on; `/props` says what is in effect."),
     consumed("speculative.n_max", Both, "`speculative`", ["1", "9"], "llama-server's spelling; the member of `speculative` wins over it."),
     consumed("speculative.n_min", Both, "`speculative`", ["1", "9"], "As above."),
     consumed("speculative.p_min", Both, "`speculative`", ["0.5", "2"], "As above."),

@@ -49,9 +49,10 @@ pub struct SpeculativeMembers {
     pub n_min: Option<Int>,
     pub p_min: Option<f64>,
     pub lookup: Option<bool>,
+    pub adaptive: Option<bool>,
 }
 
 impl SpeculativeMembers {
     /// Its names.
-    pub const NAMES: [&str; 4] = ["n_max", "n_min", "p_min", "lookup"];
+    pub const NAMES: [&str; 5] = ["n_max", "n_min", "p_min", "lookup", "adaptive"];
 }

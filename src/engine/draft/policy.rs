@@ -159,6 +159,15 @@ impl Policy {
         plan.width
     }
 
+    /// As `choose`, without a question whether it pays.
+    pub fn choose_most(&mut self, offers: &[Offer<'_>], choices: &mut Vec<Choice>) -> usize {
+        choices.clear();
+        let longest = self.options.take(offers);
+        let plan = if longest == 0 { Plan::default() } else { self.options.all() };
+        choices.extend(self.options.choices(plan));
+        plan.width
+    }
+
     /// A step without prefill rows took so long. Times that cannot be are ignored.
     pub fn observe_step(&mut self, n_rows: usize, seconds: f64) {
         let same = if self.last_rows.0 == n_rows { self.last_rows.1.saturating_add(1) } else { 0 };

@@ -80,6 +80,9 @@ impl Round {
     }
 
     fn choose(&mut self, slots: &mut Slots, facts: &RunnerFacts, most: usize) -> usize {
+        let fixed =
+            self.decoding.iter().any(|&slot| slots[slot].occupant.as_ref().is_some_and(|s| s.drafts.is_fixed()));
+        let choices = &mut self.choices;
         let decoding = slots.occupants_mut().filter(|(slot, _)| self.decoding.contains(slot));
         let offers: Vec<Offer<'_>> = decoding
             .map(|(_, sequence)| {
@@ -87,7 +90,7 @@ impl Round {
                 sequence.drafts.offer(facts.mtp, room)
             })
             .collect();
-        self.policy.choose(&offers, &mut self.choices).min(most)
+        if fixed { self.policy.choose_most(&offers, choices) } else { self.policy.choose(&offers, choices) }.min(most)
     }
 
     fn look_up(&mut self, slots: &mut Slots) {

@@ -63,6 +63,11 @@ impl SequenceDrafts {
         }
     }
 
+    /// Drafts the most, whether it pays or not.
+    pub fn is_fixed(&self) -> bool {
+        !self.params.adaptive
+    }
+
     /// The sequence got a token.
     pub fn push(&mut self, token: Token) {
         if let Some(text) = &mut self.text {
