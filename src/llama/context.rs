@@ -106,7 +106,7 @@ impl Context {
         }
         if options.mtp.is_some() {
             // SAFETY: the context is alive. The head needs the hidden state of every row, not only of those with logits.
-            unsafe { ffi::plateau_export_hidden(raw.as_ptr(), false) };
+            unsafe { ffi::plateau_export_hidden(raw.as_ptr()) };
         }
         let recurrent = model.is_recurrent();
         Ok(Context { raw, threads, model, recurrent })
@@ -133,7 +133,7 @@ impl Context {
             if let Some(threads) = trunk.threads {
                 ffi::llama_attach_threadpool(raw.as_ptr(), threads.as_ptr(), threads.as_ptr());
             }
-            ffi::plateau_export_hidden(raw.as_ptr(), true);
+            ffi::plateau_export_hidden(raw.as_ptr());
         }
         Ok(Context { raw, threads: None, model: Arc::clone(&trunk.model), recurrent: false })
     }

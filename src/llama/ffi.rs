@@ -53,7 +53,7 @@ unsafe extern "C" {
         params: *const llama_context_params,
         out: *mut *mut llama_context,
     ) -> i32;
-    pub fn plateau_export_hidden(ctx: *mut llama_context, only_outputs: bool);
+    pub fn plateau_export_hidden(ctx: *mut llama_context);
     pub fn plateau_hidden_row(ctx: *mut llama_context, row: i32) -> *const f32;
     pub fn plateau_memory_breakdown(
         ctx: *const llama_context,

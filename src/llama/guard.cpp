@@ -75,9 +75,10 @@ int32_t plateau_context_new(llama_model * model, const llama_context_params * pa
     });
 }
 
-// The functions of llama-ext.h are C++ and have mangled names; these two do not throw.
-void plateau_export_hidden(llama_context * ctx, bool only_outputs) {
-    llama_set_embeddings_nextn(ctx, true, only_outputs);
+// The functions of llama-ext.h are C++ and have mangled names; these two do not throw. Of every row: "masked", the rows with
+// outputs alone, copies the first rows of an MTP batch, whichever have outputs.
+void plateau_export_hidden(llama_context * ctx) {
+    llama_set_embeddings_nextn(ctx, /*value=*/true, /*masked=*/false);
 }
 
 const float * plateau_hidden_row(llama_context * ctx, int32_t row) {
