@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Benches: sampling over 248,320 logits, then plateau against llama-server of the same core, CPU flags and thread count, on
-# the demo model and SmolLM2, both servers up at once and measured in paired rounds.
-#   bench.sh [sampling|server]   (both when nothing is said; MODELS="demo smollm2" says which)
+# Benches: sampling over 248,320 logits; plateau against llama-server of the same core, CPU flags and thread count, on the demo
+# model and SmolLM2; what drafting brings. Servers are all up at once and measured in paired rounds.
+#   bench.sh [sampling|server|drafts]   (all when nothing is said; MODELS="demo smollm2" says which for server)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
 python=$cache/test-venv/bin/python
 cd "$root"
 what=${1:-all}
-[ "$what" = server ] || cargo bench --locked --no-default-features --bench sampling
+case $what in
+    all | sampling | server | drafts) ;;
+    *) echo "bench.sh: $what is not sampling, server or drafts" >&2; exit 2 ;;
+esac
+case $what in all | sampling) cargo bench --locked --no-default-features --bench sampling ;; esac
 [ "$what" = sampling ] && exit 0
 
 "$root/scripts/models.sh"
@@ -26,13 +30,35 @@ wait_for() {
     done
     echo "no server on port $1" >&2; exit 1
 }
-for name in ${MODELS:-demo smollm2}; do
-    if [ $name = demo ]; then model=$root/vendor/demo-model/plateau-demo-q8_0.gguf; else model=$cache/models/$name.gguf; fi
-    "$scratch/plateau" serve --profile demo --model "$model" --port 18082 --ctx-tokens 8192 --parallel 4 \
-        --threads "$threads" --threads-batch "$threads" >/dev/null 2>&1 & pids+=($!)
-    "$peer/llama-server" -m "$model" --port 18081 -c 8192 -np 4 -kvu -t "$threads" -tb "$threads" -b 2048 -ub 512 \
-        --no-webui >/dev/null 2>&1 & pids+=($!)
-    wait_for 18082; wait_for 18081
-    cargo bench --locked --no-default-features --bench server -- "$name" 127.0.0.1:18082 127.0.0.1:18081
-    kill "${pids[@]}"; wait "${pids[@]}" 2>/dev/null || true; pids=()
-done
+demo=$root/vendor/demo-model/plateau-demo-q8_0.gguf
+# start_plateau PORT MODEL [FLAG...]
+start_plateau() {
+    local port=$1 model=$2; shift 2
+    "$scratch/plateau" serve --profile demo --model "$model" --port "$port" --ctx-tokens 8192 --parallel 4 \
+        --threads "$threads" --threads-batch "$threads" "$@" >/dev/null 2>&1 & pids+=($!)
+}
+start_peer() {
+    local port=$1 model=$2; shift 2
+    "$peer/llama-server" -m "$model" --port "$port" -c 8192 -np 4 -kvu -t "$threads" -tb "$threads" -b 2048 -ub 512 \
+        --no-webui "$@" >/dev/null 2>&1 & pids+=($!)
+}
+stop_all() { kill "${pids[@]}"; wait "${pids[@]}" 2>/dev/null || true; pids=(); }
+
+if [ "$what" != drafts ]; then
+    for name in ${MODELS:-demo smollm2}; do
+        if [ "$name" = demo ]; then model=$demo; else model=$cache/models/$name.gguf; fi
+        start_plateau 18082 "$model" --mtp false --lookup false
+        start_peer 18081 "$model"
+        wait_for 18082; wait_for 18081
+        cargo bench --locked --no-default-features --bench server -- "$name" 127.0.0.1:18082 127.0.0.1:18081
+        stop_all
+    done
+fi
+if [ "$what" != server ]; then
+    start_plateau 18082 "$demo"
+    start_plateau 18083 "$demo" --mtp false --lookup false
+    start_peer 18081 "$demo" --spec-type draft-mtp --spec-draft-n-max 3
+    wait_for 18082; wait_for 18083; wait_for 18081
+    cargo bench --locked --no-default-features --bench drafts -- 127.0.0.1:18082 127.0.0.1:18083 127.0.0.1:18081
+    stop_all
+fi

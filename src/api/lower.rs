@@ -269,7 +269,8 @@ mod tests {
         });
         let Value::Object(body) = body else { panic!("an object") };
         let lowered = completion(body, "served").unwrap();
-        let expected = SpeculativeFields { n_max: Some(1), n_min: Some(1), p_min: Some(0.5), lookup: None };
+        let expected =
+            SpeculativeFields { n_max: Some(1), n_min: Some(1), p_min: Some(0.5), lookup: None, adaptive: None };
         assert_eq!(lowered.request.generation.speculative, expected);
         assert_eq!(lowered.ignored, ["speculative.type"]);
     }
