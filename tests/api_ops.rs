@@ -60,14 +60,17 @@ async fn properties_say_what_is_off_and_why() {
 async fn properties_tell_which_drafting_is_in_effect_and_why_not() {
     let server = start(FakeRunner::saying("x")).await;
     let props = server.get("/props").await.body;
-    let expected =
-        json!({ "mtp": false, "lookup": true, "n_max": 3, "lookup_n_max": 8, "reason": "the model has no MTP head" });
+    let mut expected = json!({ "mtp": false, "lookup": false, "adaptive": true, "n_max": 3, "lookup_n_max": 8 });
+    expected["reason"] = json!("the model has no MTP head");
     assert_eq!(props["speculative"], expected);
     assert_eq!(props["features"]["mtp"], json!({ "on": false, "why": "the model has no MTP head" }));
 
     let drafting = FakeRunner::saying("x").verifying(8).drafting(|_| Next::Token(Token(97)));
     let props = start(drafting).await.get("/props").await.body;
-    assert_eq!(props["speculative"], json!({ "mtp": true, "lookup": true, "n_max": 3, "lookup_n_max": 8 }));
+    assert_eq!(
+        props["speculative"],
+        json!({ "mtp": true, "lookup": true, "adaptive": true, "n_max": 3, "lookup_n_max": 8 })
+    );
     assert_eq!(props["features"]["mtp"]["on"], true);
 }
 

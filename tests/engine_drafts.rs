@@ -176,11 +176,13 @@ async fn a_good_head_gives_a_step_all_its_drafts_and_one_more() {
 #[tokio::test]
 async fn rows_of_sequences_that_decode_together_are_as_many_for_each() {
     let (runner, mut calls) = spelling().verifying(4).drafting(knowing(1)).recorded();
+    let (runner, gate) = runner.gated();
     let rig = start(runner);
     let ask = |n: u32| {
         rig.handle.submit(GenerationRequest { speculative: drafts(n, 0), ..request(&format!("hello {n}")) }).unwrap()
     };
     let streams = [ask(4), ask(0), ask(2)];
+    drop(gate);
     for stream in streams {
         assert_eq!(read(stream).await.text, "abcdefghijklmnopqrstuvwxyz");
     }

@@ -70,7 +70,7 @@ pub async fn props(State(state): State<ApiState>) -> Json<Value> {
 /// Drafting as it is in effect, which may be less than the profile has.
 fn speculative(state: &ApiState) -> Value {
     let (config, facts) = (&state.profile.speculative, state.handle.facts());
-    let lookup = config.in_effect(facts.mtp).lookup && (!facts.hybrid || facts.rollback_max > 0);
+    let lookup = config.in_effect(facts.mtp).lookup && facts.n_outputs_seq > 1;
     let mut out = json!({
         "mtp": facts.mtp,
         "lookup": lookup,
