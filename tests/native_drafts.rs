@@ -64,8 +64,8 @@ fn forced_accept_of_every_k_of_n_leaves_the_state_of_a_run_without_drafts() {
             feed(&mut runner, 0, 0, &text[..8]);
             let rows = verify_rows(0, 8, &draft(&text[8..], n, k));
             runner.step(&rows).unwrap();
-            for i in 0..=k {
-                assert!(runner.logits(i).unwrap() == expected[i], "row {i} of {k} of {n}");
+            for (i, row) in expected[..=k].iter().enumerate() {
+                assert!(runner.logits(i).unwrap() == row, "row {i} of {k} of {n}");
             }
             let keep = 8 + k + 1;
             assert!(runner.truncate(SeqId(0), Pos(keep as u32)).unwrap());

@@ -37,6 +37,12 @@ impl Builder<'_> {
             let note = format!("{parallel} sequences x {draft_tokens} x {state}");
             let all = Bytes(state.0.saturating_mul(parallel * draft_tokens));
             self.by_layer("rollback states", all, |_| note.clone());
+            if self.layers_on_card < self.model.n_layer {
+                // The CPU computes the states of a layer into a buffer before they go to their places; a card writes them there.
+                let n_layer = u64::from(self.model.n_layer - self.model.n_layer_attention).max(1);
+                let note = "states of one layer".to_owned();
+                self.estimate("rollback scratch", Place::Host, all.0 / n_layer, note);
+            }
         }
         let logits = self.output_rows() * u64::from(self.model.n_vocab) * 4;
         // The target hands out the hidden state of every row of a step.
