@@ -1,5 +1,5 @@
 //! Decode speed of the demo model through `LlamaRunner`, without HTTP, sampling or detokenising: tokens a second at 1, 2 and
-//! 4 sequences, and prefill. The best of several rounds: whatever else the machine does only takes time away.
+//! 4 sequences, and prefill; and what a step of several rows and a pass of the MTP head cost. The best of several rounds: whatever else the machine does only takes time away.
 //!
 //! To compare with `llama-bench -p 512 -n 128 -r 1` of the same core, alternate the two and take the best of each.
 
@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use plateau::config::{EngineConfig, ModelConfig, Profile};
-use plateau::engine::{BatchRow, ModelRunner};
-use plateau::llama::{ContextOptions, LlamaRunner, Model};
+use plateau::engine::{BatchRow, DraftRow, ModelRunner};
+use plateau::llama::{ContextOptions, LlamaRunner, Model, MtpCache};
 use plateau::units::{Pos, SeqId, Token};
 
 const N_PROMPT: u32 = 512;
@@ -27,7 +27,8 @@ fn main() {
         Ok(path) => ModelConfig { path: Some(path.into()), ..model },
         Err(_) => model,
     };
-    let model = Model::load(&model, &mut |_| true).expect("the model loads");
+    let model = Model::load_parts(&model, &mut |facts| facts.n_layer_mtp == 1, &mut |_| true).expect("the model loads");
+    print_draft_costs(&model);
     for parallel in [1, 2, 4] {
         let config = EngineConfig { ctx_tokens: Some(8192), parallel, ..Profile::demo().engine };
         let mut runner =
@@ -41,6 +42,44 @@ fn main() {
         }
         println!("{parallel} sequences: decode {:8.1} tok/s, prefill {:8.1} tok/s", best(&decode), best(&prefill));
     }
+}
+
+/// What drafting weighs: a step of so many rows with logits, rolled back to its first, and a pass of the MTP head.
+fn print_draft_costs(model: &std::sync::Arc<Model>) {
+    const N_MAX: u32 = 8;
+    let cache = Profile::demo().speculative.cache_type_k;
+    let mtp = (model.facts().n_layer_mtp == 1).then_some(MtpCache { k: cache, v: cache });
+    let options = ContextOptions { outputs_per_sequence: N_MAX + 1, rollback_tokens: N_MAX, mtp };
+    let config = EngineConfig { ctx_tokens: Some(8192), parallel: 1, ..Profile::demo().engine };
+    let mut runner = LlamaRunner::new(std::sync::Arc::clone(model), &config, options).expect("a context");
+    prefill_seconds(&mut runner);
+    let mut pos = N_PROMPT;
+    for n_rows in 1..=N_MAX + 1 {
+        let (mut steps, mut passes) = (Vec::new(), Vec::new());
+        for _ in 0..N_DECODE {
+            if mtp.is_some() {
+                let start = Instant::now();
+                runner
+                    .draft(&[DraftRow { seq: SeqId(0), pos: Pos(pos), token: row(0, pos, true).token }])
+                    .expect("a draft");
+                runner.draft_logits(0).expect("logits");
+                passes.push(start.elapsed().as_secs_f64());
+            }
+            let rows: Vec<BatchRow> = (pos..pos + n_rows).map(|pos| row(0, pos, true)).collect();
+            let start = Instant::now();
+            runner.step(&rows).expect("a step");
+            (0..rows.len()).for_each(|row| drop(runner.logits(row).map(<[f32]>::len)));
+            steps.push(start.elapsed().as_secs_f64());
+            pos += 1;
+            runner.truncate(SeqId(0), Pos(pos)).expect("a rollback");
+        }
+        println!("step of {n_rows} rows {:6.3} ms, MTP pass {:6.3} ms", median_ms(&mut steps), median_ms(&mut passes));
+    }
+}
+
+fn median_ms(seconds: &mut [f64]) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).map_or(0.0, |s| s * 1e3)
 }
 
 fn prefill_seconds(runner: &mut LlamaRunner) -> f64 {

@@ -12,7 +12,9 @@ use crate::units::{Pos, Token};
 
 /// Kept from step to step.
 pub(in crate::engine) struct Round {
-    policy: Policy,
+    /// One for each number of sequences that decode together: so many rows cost one thing as the draft of one sequence and
+    /// another as the next tokens of several.
+    policies: Vec<Policy>,
     /// Slots that decode, and the choice for each.
     decoding: Vec<usize>,
     choices: Vec<Choice>,
@@ -26,7 +28,7 @@ pub(in crate::engine) struct Round {
 impl Round {
     pub fn new(facts: &RunnerFacts) -> Round {
         Round {
-            policy: Policy::new(facts.steady_width),
+            policies: (0..facts.n_seq_max).map(|_| Policy::new(facts.steady_width)).collect(),
             decoding: Vec::new(),
             choices: Vec::new(),
             rows: Vec::new(),
@@ -58,12 +60,19 @@ impl Round {
 
     /// All decoding sequences are in a step without anything else that took `seconds`.
     pub fn stepped(&mut self, n_rows: usize, seconds: f64) {
-        self.policy.observe_step(n_rows, seconds);
+        if let Some(policy) = self.policy() {
+            policy.observe_step(n_rows, seconds);
+        }
     }
 
     /// Speed expected now against no drafting.
-    pub fn gain(&self) -> Option<f64> {
-        self.policy.gain()
+    pub fn gain(&mut self) -> Option<f64> {
+        self.policy().and_then(|policy| policy.gain())
+    }
+
+    /// That of the present number of sequences.
+    fn policy(&mut self) -> Option<&mut Policy> {
+        self.policies.get_mut(self.decoding.len().checked_sub(1)?)
     }
 
     fn begin(&mut self, slots: &mut Slots) {
@@ -83,6 +92,7 @@ impl Round {
         let fixed =
             self.decoding.iter().any(|&slot| slots[slot].occupant.as_ref().is_some_and(|s| s.drafts.is_fixed()));
         let choices = &mut self.choices;
+        let Some(policy) = self.policies.get_mut(self.decoding.len() - 1) else { return 0 };
         let decoding = slots.occupants_mut().filter(|(slot, _)| self.decoding.contains(slot));
         let offers: Vec<Offer<'_>> = decoding
             .map(|(_, sequence)| {
@@ -90,7 +100,7 @@ impl Round {
                 sequence.drafts.offer(facts.mtp, room)
             })
             .collect();
-        if fixed { self.policy.choose_most(&offers, choices) } else { self.policy.choose(&offers, choices) }.min(most)
+        if fixed { policy.choose_most(&offers, choices) } else { policy.choose(&offers, choices) }.min(most)
     }
 
     fn look_up(&mut self, slots: &mut Slots) {
@@ -125,7 +135,10 @@ impl Round {
                     sequence.guess(logits, &self.eog);
                 }
             }
-            self.policy.observe_draft_pass(self.rows.len(), started.elapsed().as_secs_f64());
+            let n_sequences = self.rows.len();
+            if let Some(policy) = self.policy() {
+                policy.observe_draft_pass(n_sequences, started.elapsed().as_secs_f64());
+            }
         }
         Ok(())
     }
