@@ -34,7 +34,7 @@ for name in smollm2 gemma3; do
     with_server 18081 "$peer/llama-server" -m "$model" --port 18081 -c 4096 -np 1 -t 2 --jinja -ctxcp 0 -- \
         "$python" "$root/tests/clients/record.py" record http://127.0.0.1:18081 "$golden/$name.json"
     echo "$name: llama-server against plateau"
-    with_server 18082 "$CARGO_TARGET_DIR/release/plateau" serve --profile demo --model "$model" --port 18082 \
+    with_server 18082 "$CARGO_TARGET_DIR/release/plateau" serve --profile demo --lookup false --model "$model" --port 18082 \
         --ctx-tokens 4096 --parallel 1 -- \
         "$python" "$root/tests/clients/record.py" compare http://127.0.0.1:18082 "$golden/$name.json" || failed=1
 done

@@ -53,6 +53,8 @@ class Server:
 
 @pytest.fixture(scope="session")
 def server():
-    server = Server("--profile", "demo")
+    # Over an f16 cache the CPU rounds by the rows of a step, and how many are drafted follows the clock: near ties would
+    # differ from run to run. tests/native_drafts.rs compares answers with and without drafts, over bf16, to the token.
+    server = Server("--profile", "demo", "--mtp", "false", "--lookup", "false")
     yield server
     assert server.stop() == 0, "the server ends with 0 on SIGTERM"

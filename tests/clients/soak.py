@@ -19,7 +19,7 @@ def anonymous_kib(pid):
 
 
 def main(prompts=2000):
-    server = Server("--profile", "demo")
+    server = Server("--profile", "demo", "--mtp", "false", "--lookup", "false")
     curve = []
     try:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
