@@ -67,8 +67,7 @@ impl LlamaRunner {
     /// What model and context take now, by kind of memory.
     pub fn memory_use(&self) -> Vec<MemoryUse> {
         let mut all = self.context.memory_use();
-        let mtp = self.mtp.as_ref().map(|head| head.context().memory_use()).unwrap_or_default();
-        for row in mtp {
+        for row in self.mtp_memory_use() {
             // Both contexts share the weights.
             let row = MemoryUse { model: Bytes(0), ..row };
             match all.iter_mut().find(|known| known.buffer == row.buffer) {
