@@ -12,7 +12,13 @@ fn tools() -> Vec<Tool> {
         json!({"s": {"type": "string"}, "i": {"type": "integer"}, "o": {"type": ["string", "object", "null"]}});
     let parameters = json!({"type": "object", "properties": properties});
     ["f", "fg"]
-        .map(|name| Tool { name: name.into(), description: None, parameters: parameters.clone(), raw: json!({}) })
+        .map(|name| Tool {
+            name: name.into(),
+            description: None,
+            parameters: parameters.clone(),
+            strict: None,
+            raw: json!({}),
+        })
         .into()
 }
 
