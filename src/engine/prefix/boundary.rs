@@ -1,0 +1,146 @@
+//! Where a state is saved while a prompt is processed, and what a saved state is likely to be good for.
+//!
+//! Pure: the prompt's length and its marks in, places out. The same prompt always gets the same places, with and without a
+//! cache, so that a restored run computes the very steps of a cold one from there on.
+
+use crate::engine::request::{Mark, MarkKind};
+
+/// Messages at the end of a prompt before each of which a state is saved, however close they are: what clients edit.
+const LAST_MESSAGES: usize = 4;
+
+/// Distances before the end of a prompt, each rounded down to a multiple of itself: an edit near the end, of a prompt without
+/// marks, recomputes about as much as it is away.
+const TAIL_STEPS: [usize; 3] = [128, 512, 2048];
+
+/// Finest automatic spacing.
+const MIN_INTERVAL: usize = 128;
+/// A model of attention alone can be cut back anywhere, so states only matter where its rows have left the cache; shorter steps
+/// would slow its prefill for little.
+const ATTENTION_INTERVAL: usize = 2048;
+/// The share of the budget that the states of one full context may take by the automatic spacing: a quarter.
+const INTERVAL_SHARE: u64 = 4;
+
+/// Spacing of the states of a prompt without marks: as fine as a full context of them fits a quarter of `budget`, a power of
+/// two, at least 128 tokens.
+pub fn interval_tokens(n_ctx: usize, point_bytes: u64, budget: u64) -> usize {
+    if point_bytes == 0 {
+        return ATTENTION_INTERVAL;
+    }
+    let n_points = (budget / INTERVAL_SHARE / point_bytes).max(1);
+    let n_points = usize::try_from(n_points).unwrap_or(usize::MAX);
+    n_ctx.div_ceil(n_points).next_power_of_two().max(MIN_INTERVAL)
+}
+
+/// Places in a prompt of `n_items`, ascending, each in `1..n_items`: the last one leaves one item to process. `interval` is
+/// in items.
+pub fn plan(n_items: usize, marks: &[Mark], interval: usize) -> Vec<Mark> {
+    let Some(last) = n_items.checked_sub(1).filter(|last| *last > 0) else { return Vec::new() };
+    let mut places: Vec<Mark> = spaced(marks, interval).filter(|mark| (1..=last).contains(&mark.at)).collect();
+    places.extend((1..).map(|i| i * interval.max(1)).take_while(|at| *at < last).map(grid));
+    let steps = TAIL_STEPS.iter().filter(|step| **step < interval);
+    places.extend(steps.map(|step| last.saturating_sub(*step) / step * step).filter(|at| *at > 0).map(grid));
+    places.push(Mark { at: last, kind: MarkKind::PromptEnd });
+    places.sort_by_key(|mark| (mark.at, std::cmp::Reverse(likelihood(mark.kind))));
+    places.dedup_by_key(|mark| mark.at);
+    places
+}
+
+fn grid(at: usize) -> Mark {
+    Mark { at, kind: MarkKind::Grid }
+}
+
+/// The marks worth a state: all but messages in the middle of a long conversation that follow another place too closely.
+fn spaced(marks: &[Mark], interval: usize) -> impl Iterator<Item = Mark> + '_ {
+    let n_messages = marks.iter().filter(|mark| mark.kind == MarkKind::Message).count();
+    let (mut seen, mut before) = (0, 0);
+    marks.iter().copied().filter(move |mark| {
+        let recent = match mark.kind {
+            MarkKind::Message => {
+                seen += 1;
+                seen + LAST_MESSAGES > n_messages
+            }
+            MarkKind::Thinking | MarkKind::ThinkingEnd => seen + LAST_MESSAGES > n_messages,
+            _ => true,
+        };
+        let keep = recent || mark.at >= before + interval;
+        if keep {
+            before = mark.at;
+        }
+        keep
+    })
+}
+
+/// How likely a prompt is to go on from such a place, against a place without meaning.
+pub(super) fn likelihood(kind: MarkKind) -> u32 {
+    match kind {
+        MarkKind::System => 16,
+        MarkKind::Turn => 12,
+        MarkKind::AnswerEnd => 8,
+        MarkKind::PromptEnd | MarkKind::Message => 6,
+        MarkKind::ThinkingEnd => 3,
+        MarkKind::Thinking => 2,
+        MarkKind::Grid => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(places: &[Mark]) -> Vec<usize> {
+        places.iter().map(|mark| mark.at).collect()
+    }
+
+    #[test]
+    fn a_prompt_without_marks_is_saved_by_the_interval_and_near_its_end() {
+        assert_eq!(at(&plan(500, &[], 128)), [128, 256, 384, 499]);
+        assert_eq!(at(&plan(10_000, &[], 8192)), [6144, 8192, 9216, 9856, 9999]);
+        assert_eq!(at(&plan(2, &[], 128)), [1]);
+        assert!(plan(1, &[], 128).is_empty() && plan(0, &[], 128).is_empty());
+    }
+
+    /// Users lost every early state to those of one long prompt's end.
+    #[test]
+    fn the_system_prompt_and_the_last_messages_always_have_a_place() {
+        let mut marks = vec![Mark { at: 300, kind: MarkKind::System }];
+        marks.extend((1..60).map(|i| Mark { at: 300 + i * 50, kind: MarkKind::Message }));
+        marks.push(Mark { at: 3300, kind: MarkKind::Turn });
+        let places = at(&plan(3304, &marks, 1024));
+        for place in [300, 3300, 3250, 3200, 3150, 3100, 3303] {
+            assert!(places.contains(&place), "{place} in {places:?}");
+        }
+        assert!(places.len() < 20, "{places:?}");
+    }
+
+    #[test]
+    fn the_spacing_grows_with_the_size_of_a_state_and_shrinks_with_the_budget() {
+        assert_eq!(interval_tokens(32_768, 300_000, 4 << 30), 128);
+        assert_eq!(interval_tokens(131_072, 150 << 20, 16 << 30), 8192);
+        assert_eq!(interval_tokens(131_072, 150 << 20, 64 << 30), 2048);
+        assert_eq!(interval_tokens(1000, 0, 0), 2048);
+        assert_eq!(interval_tokens(1000, 1, 0), 1024);
+        assert_eq!(interval_tokens(1000, 1 << 40, 1), 1024);
+    }
+
+    proptest! {
+        #[test]
+        fn places_are_ordered_and_leave_something_to_do(
+            n in 0usize..5000,
+            marks in prop::collection::btree_set(0usize..6000, 0..40),
+            interval in 1usize..3000,
+        ) {
+            let marks: Vec<Mark> = marks.into_iter().map(|at| Mark { at, kind: MarkKind::Message }).collect();
+            let places = at(&plan(n, &marks, interval));
+            prop_assert!(places.windows(2).all(|w| w[0] < w[1]));
+            prop_assert!(places.iter().all(|at| (1..n).contains(at)));
+            prop_assert_eq!(places.last().copied(), (n > 1).then(|| n - 1));
+            // An edit anywhere recomputes no more than the interval.
+            for edit in [n / 3, n / 2, n.saturating_sub(1)] {
+                let from = places.iter().rev().find(|at| **at <= edit).copied().unwrap_or(0);
+                prop_assert!(edit - from <= interval);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Saved states: the recurrent state of a sequence and ranges of its attention rows as bytes, and back.
+//!
+//! llama.cpp's own calls save a sequence as a whole. Here the rows of a range go through a sequence of their own that only the
+//! attention cache knows (`guard.cpp`), so that each row is copied once however often a conversation is saved, and a state is
+//! put back over rows that are in the cache already.
+//!
+//! What is deliberately not used: states kept on the device, of which llama.cpp copies only a part where the cache is
+//! quantized.
+
+#![expect(unsafe_code, reason = "calls the functions of guard.cpp")]
+
+use super::context::Context;
+use super::ffi;
+use crate::units::{Pos, SeqId};
+
+/// Why a state could not be saved or put back: the guard's code, or -1 where it does not add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StateError(pub i32);
+
+fn checked(code: i32) -> Result<(), StateError> {
+    if code == 0 { Ok(()) } else { Err(StateError(code)) }
+}
+
+fn id(seq: SeqId) -> i32 {
+    i32::try_from(seq.0).unwrap_or(i32::MAX)
+}
+
+fn position(pos: Pos) -> i32 {
+    i32::try_from(pos.0).unwrap_or(i32::MAX)
+}
+
+impl Context {
+    /// Is the memory of a kind whose states can be saved.
+    pub(super) fn saves_states(&mut self) -> bool {
+        let recurrent = self.is_recurrent();
+        // SAFETY: the context is alive.
+        unsafe { ffi::plateau_state_known(self.raw(), recurrent) }
+    }
+
+    /// Appends the recurrent state to `out`, for `split`; nothing of a model of attention alone.
+    pub(super) fn save_recurrent(&mut self, seq: SeqId, out: &mut Vec<u8>) -> Result<(), StateError> {
+        if !self.is_recurrent() {
+            append(out, &[]);
+            return Ok(());
+        }
+        // SAFETY: the context is alive, the sequence is one of its own (the caller's bookkeeping knows it), and `fill` passes a
+        // buffer of the size it names, or null.
+        fill(out, |dst, size, n| unsafe { ffi::plateau_recurrent_save(self.raw(), id(seq), dst, size, n) })
+    }
+
+    pub(super) fn restore_recurrent(&mut self, seq: SeqId, bytes: &[u8]) -> Result<(), StateError> {
+        if !self.is_recurrent() {
+            return if bytes.is_empty() { Ok(()) } else { Err(StateError(-1)) };
+        }
+        // SAFETY: as above; the bytes are read during the call, within their length.
+        checked(unsafe { ffi::plateau_recurrent_restore(self.raw(), id(seq), bytes.as_ptr(), bytes.len()) })
+    }
+
+    /// Appends the attention rows of positions `from..to` to `out`, for `split`.
+    pub(super) fn save_rows(&mut self, seq: SeqId, from: Pos, to: Pos, out: &mut Vec<u8>) -> Result<(), StateError> {
+        let (p0, p1) = (position(from), position(to));
+        // SAFETY: as for the recurrent state.
+        fill(out, |dst, size, n| unsafe { ffi::plateau_rows_save(self.raw(), id(seq), p0, p1, dst, size, n) })
+    }
+
+    /// Adds the rows of positions `from..to` among saved ones to a sequence that lacks them.
+    pub(super) fn restore_rows(&mut self, seq: SeqId, from: Pos, to: Pos, bytes: &[u8]) -> Result<(), StateError> {
+        let (p0, p1) = (position(from), position(to));
+        // SAFETY: as for the recurrent state.
+        checked(unsafe { ffi::plateau_rows_restore(self.raw(), id(seq), p0, p1, bytes.as_ptr(), bytes.len()) })
+    }
+
+    /// `seq` has the rows `0..to` of `donor`, and no others. The recurrent state is left alone.
+    pub(super) fn take_rows(&mut self, donor: SeqId, seq: SeqId, to: Pos) -> Result<(), StateError> {
+        let first = if donor == seq { to } else { Pos(0) };
+        // SAFETY: the context is alive, and both sequences are its own.
+        unsafe {
+            checked(ffi::plateau_rows_remove(self.raw(), id(seq), position(first)))?;
+            if donor == seq {
+                return Ok(());
+            }
+            checked(ffi::plateau_rows_share(self.raw(), id(donor), id(seq), position(to)))
+        }
+    }
+
+    /// Does the memory hold positions `0..end` of the sequence, the recurrent state with them.
+    pub(super) fn holds(&mut self, seq: SeqId, end: Pos) -> bool {
+        let mut extent = [0i32; 3];
+        // SAFETY: the context is alive, and the call writes three numbers.
+        let code = unsafe { ffi::plateau_state_extent(self.raw(), id(seq), extent.as_mut_ptr()) };
+        let last = position(end) - 1;
+        let recurrent = if self.is_recurrent() { last } else { -1 };
+        code == 0 && extent == [if last < 0 { -1 } else { 0 }, last, recurrent]
+    }
+}
+
+/// Asks for the size with a null buffer, then has the bytes written behind those of `out`: a state of 150 MiB is copied once.
+fn fill(out: &mut Vec<u8>, mut call: impl FnMut(*mut u8, usize, *mut usize) -> i32) -> Result<(), StateError> {
+    let mut n = 0;
+    checked(call(std::ptr::null_mut(), 0, &raw mut n))?;
+    out.reserve(n + LENGTH_BYTES);
+    out.extend_from_slice(&(n as u64).to_le_bytes());
+    let mut written = 0;
+    checked(call(out.spare_capacity_mut().as_mut_ptr().cast(), n, &raw mut written))?;
+    if written != n {
+        return Err(StateError(-1));
+    }
+    // SAFETY: the call has written exactly `n` bytes behind the present ones, and so many were reserved.
+    unsafe { out.set_len(out.len() + n) };
+    Ok(())
+}
+
+/// Bytes of a length.
+const LENGTH_BYTES: usize = 8;
+
+/// Appends a byte string with its length in front.
+pub(super) fn append(out: &mut Vec<u8>, part: &[u8]) {
+    out.extend_from_slice(&(part.len() as u64).to_le_bytes());
+    out.extend_from_slice(part);
+}
+
+/// The byte strings of `append`; `None`: not `N` whole ones.
+pub(super) fn split<const N: usize>(mut bytes: &[u8]) -> Option<[&[u8]; N]> {
+    let mut parts = [&[][..]; N];
+    for part in &mut parts {
+        let (len, rest) = bytes.split_first_chunk::<8>()?;
+        (*part, bytes) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+    }
+    bytes.is_empty().then_some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appended_parts_split_again_and_torn_ones_do_not() {
+        let mut joined = Vec::new();
+        for part in [&b"recurrent"[..], b"", b"hidden"] {
+            append(&mut joined, part);
+        }
+        assert_eq!(split::<3>(&joined), Some([&b"recurrent"[..], b"", b"hidden"]));
+        for n in 0..joined.len() {
+            assert_eq!(split::<3>(&joined[..n]), None);
+        }
+        assert_eq!(split::<2>(&joined), None);
+    }
+}
