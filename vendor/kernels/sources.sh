@@ -1,0 +1,14 @@
+# What the plug-in is made of. Sourced by build.sh.
+#
+# Upstream's files are compiled unmodified; those of RENAMED get some entry points under another name, so that ours, which
+# have the old names, are called and can call upstream's.
+UPSTREAM_GLOBS='*.cu template-instances/fattn-tile*.cu template-instances/fattn-mma*.cu template-instances/mmq*.cu template-instances/mmf*.cu'
+# K-V pairs of upstream's vector kernel (one token at a time without our kernel).
+FA_PAIRS='f16-f16 bf16-bf16 q8_0-q8_0 q5_0-q4_1 q8_0-q4_0 q4_0-q4_0'
+FA_TYPES='q4_0 q4_1 q5_0 q5_1 q8_0 bf16 f16'
+RENAMED=(
+    'fattn.cu ggml_cuda_flash_attn_ext ggml_cuda_flash_attn_ext_get_alloc_size'
+    'mmvq.cu ggml_cuda_should_use_mmvq'
+    'ggml-cuda.cu ggml_backend_init'
+)
+OURS='src/fattn_quant.cu src/dispatch.cu src/registry.cu'
