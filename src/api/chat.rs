@@ -55,5 +55,13 @@ pub async fn apply_template(State(state): State<ApiState>, request: Request) -> 
 /// Everything that preparing needs; the seed is for requests that bring none.
 pub(super) fn prepare<'a>(state: &'a ApiState, id: &'a str, arrived: Instant) -> Prepare<'a> {
     let (seed, _) = Uuid::new_v4().as_u64_pair();
-    Prepare { tokenizer: &state.tokenizer, template: &state.template, profile: &state.profile, id, seed, arrived }
+    Prepare {
+        tokenizer: &state.tokenizer,
+        template: &state.template,
+        profile: &state.profile,
+        grammars: &state.grammars,
+        id,
+        seed,
+        arrived,
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::chat::{OutputDelta, OutputFormat, OutputParser};
-use crate::engine::{DraftTotals, EngineError, Event, Finish, FinishReason, Logprob, Timings, Usage};
+use crate::engine::{DraftTotals, EngineError, Event, Finish, FinishReason, Logprob, Restored, Timings, Usage};
 use crate::text::Detokenizer;
 use crate::text::tokenizer::Tokenizer;
 use crate::units::Token;
@@ -32,6 +32,7 @@ pub struct End {
     pub usage: Usage,
     pub timings: Timings,
     pub drafts: DraftTotals,
+    pub restored: Restored,
     /// Tokens inside think blocks; `None` where text is not split.
     pub reasoning_tokens: Option<usize>,
 }
@@ -76,18 +77,18 @@ impl ChoiceReader {
     }
 
     fn finish(&mut self, finish: Finish, out: &mut VecDeque<Update>) {
-        let Finish { reason, text, tokens, logprobs, usage, timings, drafts } = finish;
+        let Finish { reason, text, tokens, logprobs, usage, timings, drafts, restored } = finish;
         out.push_back(self.piece(&text, &tokens, logprobs, true));
         let called = self.parser.as_ref().is_some_and(|(parser, _)| parser.n_calls() > 0);
         let finish_reason = match reason {
-            FinishReason::Eos(_) | FinishReason::Stop(_) if called => "tool_calls",
-            FinishReason::Eos(_) | FinishReason::Stop(_) => "stop",
+            FinishReason::Eos(_) | FinishReason::Stop(_) | FinishReason::Complete if called => "tool_calls",
+            FinishReason::Eos(_) | FinishReason::Stop(_) | FinishReason::Complete => "stop",
             FinishReason::MaxTokens | FinishReason::ContextFull => "length",
             // Only seen here when the server cancels by itself: at shutdown.
             FinishReason::Cancelled => return out.push_back(Update::Failed(EngineError::Stopping)),
         };
         let reasoning_tokens = self.parser.as_ref().map(|(_, reasoning)| reasoning.n_tokens);
-        let end = End { finish_reason, usage, timings, drafts, reasoning_tokens };
+        let end = End { finish_reason, usage, timings, drafts, reasoning_tokens, restored };
         out.push_back(Update::End(Box::new(end)));
     }
 }

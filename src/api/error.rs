@@ -260,6 +260,9 @@ impl From<EngineError> for ApiError {
                 let told = ApiError::new(ErrorCode::InvalidRequest, message).with_param("logit_bias");
                 return told.with_diagnostic(error.to_string());
             }
+            EngineError::Constraint(_) => {
+                (ErrorCode::GenerationFailed, "the generation could not go on under its constraint")
+            }
             EngineError::Sample(_) => (ErrorCode::GenerationFailed, "no token could be sampled for this request"),
             EngineError::Stopping => (ErrorCode::EngineStopping, "the engine is shutting down"),
             EngineError::Dead => (ErrorCode::EngineDead, "the engine stopped after an internal error"),

@@ -60,7 +60,7 @@ pub struct Field {
 /// A body by what becomes of its fields.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted {
-    /// For `GenerationBody` and `SamplingFields`.
+    /// For `GenerationBody`, `SamplingFields` and `ConstraintFields`.
     pub shared: Map<String, Value>,
     /// For the endpoint's own body.
     pub own: Map<String, Value>,
@@ -144,7 +144,7 @@ mod tests {
 
     use super::super::wire::{ChatBody, CompletionBody, GenerationBody};
     use super::*;
-    use crate::chat::request::SamplingFields;
+    use crate::chat::request::{ConstraintFields, SamplingFields};
 
     fn members(body: impl Serialize) -> BTreeSet<String> {
         let value = serde_json::to_value(body).unwrap();
@@ -159,8 +159,10 @@ mod tests {
     #[test]
     fn the_table_and_the_wire_types_know_the_same_fields() {
         let (body, sampling) = (members(GenerationBody::default()), members(SamplingFields::default()));
-        assert!(body.is_disjoint(&sampling), "a field would be read twice");
-        assert_eq!(&body | &sampling, consumed(Scope::Both));
+        let constraint = members(ConstraintFields::default());
+        let read = &(&body | &sampling) | &constraint;
+        assert_eq!(read.len(), body.len() + sampling.len() + constraint.len(), "a field would be read twice");
+        assert_eq!(read, consumed(Scope::Both));
         assert_eq!(members(ChatBody::default()), consumed(Scope::Chat));
         assert_eq!(members(CompletionBody::default()), consumed(Scope::Completions));
     }

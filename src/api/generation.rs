@@ -14,15 +14,21 @@ use super::choice::{ChoiceReader, End, Update};
 use super::error::ApiError;
 use super::lower::Reply;
 use super::render::Render;
-use super::wire::{CachedTokens, DraftBody, ReasoningTokens, TimingsBody, UsageBody};
-use super::{ApiState, ID_HEADER, IGNORED_HEADER, collect, sse};
+use super::wire::{CacheBody, CachedTokens, DraftBody, ReasoningTokens, TimingsBody, UsageBody};
+use super::{ApiState, ID_HEADER, IGNORED_HEADER, WIDENED_HEADER, collect, sse};
 use crate::chat::Prepared;
-use crate::engine::{DraftCount, DraftTotals, EngineError, Event, EventStream, Handle, SubmitError, Timings, Usage};
+use crate::engine::{
+    DraftCount, DraftTotals, EngineError, Event, EventStream, Handle, Restored, SubmitError, Timings, Usage,
+};
 use crate::text::tokenizer::Tokenizer;
 
 /// Most names in `x-plateau-ignored`, and most characters of each: a header has to stay small.
 const MAX_IGNORED: usize = 32;
 const MAX_IGNORED_CHARS: usize = 64;
+
+/// The same of `x-plateau-widened`.
+const MAX_WIDENED: usize = 16;
+const MAX_WIDENED_CHARS: usize = 200;
 
 type Events = Pin<Box<dyn Stream<Item = (usize, Event)> + Send>>;
 
@@ -37,7 +43,7 @@ pub struct Generation {
 impl Generation {
     /// Submits every choice; one that is not taken cancels those before it.
     pub fn start(prepared: Prepared, handle: &Handle, tokenizer: &Tokenizer) -> Result<Generation, SubmitError> {
-        let Prepared { requests, n_per_prompt, format, echo: _, ignored: _ } = prepared;
+        let Prepared { requests, n_per_prompt, format, echo: _, ignored: _, widened: _ } = prepared;
         let mut events = SelectAll::new();
         let mut readers = Vec::with_capacity(requests.len());
         for (index, request) in requests.into_iter().enumerate() {
@@ -99,10 +105,11 @@ pub struct Tally {
     reasoning_tokens: Option<usize>,
     timings: Timings,
     drafts: DraftTotals,
+    cache: CacheBody,
 }
 
 fn add_drafts(sum: &mut DraftTotals, new: &DraftTotals) {
-    let DraftTotals { n_steps, mtp, lookup, by_position } = new;
+    let DraftTotals { n_steps, mtp, lookup, forced, by_position } = new;
     let add = |sum: &mut DraftCount, new: &DraftCount| {
         sum.drafted = sum.drafted.saturating_add(new.drafted);
         sum.accepted = sum.accepted.saturating_add(new.accepted);
@@ -110,6 +117,7 @@ fn add_drafts(sum: &mut DraftTotals, new: &DraftTotals) {
     sum.n_steps = sum.n_steps.saturating_add(*n_steps);
     add(&mut sum.mtp, mtp);
     add(&mut sum.lookup, lookup);
+    add(&mut sum.forced, forced);
     sum.by_position.iter_mut().zip(by_position).for_each(|(sum, new)| add(sum, new));
 }
 
@@ -122,7 +130,21 @@ fn draft_body(drafts: &DraftTotals) -> Option<DraftBody> {
         accepted_per_position: drafts.by_position.iter().take_while(|count| count.drafted > 0).map(ratio).collect(),
         draft_n_lookup: drafts.lookup.drafted,
         draft_n_lookup_accepted: drafts.lookup.accepted,
+        draft_n_forced: drafts.forced.drafted,
+        draft_n_forced_accepted: drafts.forced.accepted,
     })
+}
+
+fn cache_body(end: &End) -> CacheBody {
+    let Restored { tier, restore_ms, why } = &end.restored;
+    CacheBody {
+        restored_from: end.usage.cached,
+        tier: tier.as_str(),
+        restore_ms: *restore_ms,
+        prefilled: end.usage.prompt - end.usage.cached,
+        why: why.as_str(),
+        reason: why.to_string(),
+    }
 }
 
 impl Tally {
@@ -141,6 +163,9 @@ impl Tally {
         self.usage.completion += end.usage.completion;
         if let Some(n) = end.reasoning_tokens {
             self.reasoning_tokens = Some(self.reasoning_tokens.unwrap_or(0) + n);
+        }
+        if index == 0 {
+            self.cache = cache_body(end);
         }
         add_drafts(&mut self.drafts, &end.drafts);
         let (sum, new) = (&mut self.timings, &end.timings);
@@ -180,6 +205,7 @@ impl Tally {
             predicted_per_second: ratio(predicted_n as f64 * 1000.0, predicted_ms),
             ttft_ms,
             queue_ms,
+            cache: self.cache.clone(),
             drafts: draft_body(&self.drafts),
         }
     }
@@ -198,6 +224,7 @@ pub struct Job<R> {
 pub async fn respond<R: Render>(state: &ApiState, job: Job<R>) -> Result<Response, ApiError> {
     let Job { id, prepared, reply, render, mut ignored } = job;
     ignored.extend(prepared.ignored.iter().cloned());
+    let widened = prepared.widened.clone();
     let openai_overflow = state.profile.server.openai_overflow_code;
     let generation = Generation::start(prepared, &state.handle, &state.tokenizer)
         .map_err(|error| ApiError::refused(error, openai_overflow))?;
@@ -210,6 +237,7 @@ pub async fn respond<R: Render>(state: &ApiState, job: Job<R>) -> Result<Respons
         headers.insert(ID_HEADER, value);
     }
     report_ignored(headers, &ignored);
+    report_widened(headers, &widened);
     Ok(response)
 }
 
@@ -221,6 +249,23 @@ pub fn report_ignored(headers: &mut HeaderMap, ignored: &[String]) {
     tracing::debug!(?ignored, "fields without effect");
     if let Ok(value) = shown(ignored).parse() {
         headers.insert(IGNORED_HEADER, value);
+    }
+}
+
+/// Tells the client which parts of its schemas do not hold as strictly as they say.
+fn report_widened(headers: &mut HeaderMap, widened: &[String]) {
+    if widened.is_empty() {
+        return;
+    }
+    tracing::debug!(?widened, "parts of schemas hold less strictly than asked for");
+    let printable = |c: char| if c.is_ascii_graphic() && c != '|' || c == ' ' { c } else { '?' };
+    let line = |line: &String| line.chars().take(MAX_WIDENED_CHARS).map(printable).collect::<String>();
+    let mut lines: Vec<String> = widened.iter().take(MAX_WIDENED).map(line).collect();
+    if widened.len() > MAX_WIDENED {
+        lines.push(format!("and {} more", widened.len() - MAX_WIDENED));
+    }
+    if let Ok(value) = lines.join(" | ").parse() {
+        headers.insert(WIDENED_HEADER, value);
     }
 }
 
@@ -254,6 +299,7 @@ mod tests {
             usage: Usage { prompt, cached: 1, completion },
             timings: Timings { prompt_n: prompt - 1, ..Timings::default() },
             drafts: DraftTotals::default(),
+            restored: Restored::default(),
             reasoning_tokens: Some(2),
         };
         let mut tally = Tally::new(2);
@@ -276,6 +322,7 @@ mod tests {
             usage: Usage::default(),
             timings: Timings::default(),
             drafts,
+            restored: Restored::default(),
             reasoning_tokens: None,
         }
     }
@@ -288,6 +335,7 @@ mod tests {
         let timings = serde_json::to_value(tally.timings()).unwrap();
         let expected = serde_json::json!({
             "draft_n": 30, "draft_n_accepted": 17, "draft_n_lookup": 4, "draft_n_lookup_accepted": 3,
+            "draft_n_forced": 0, "draft_n_forced_accepted": 0,
             "accepted_per_position": [11.0 / 14.0, 5.0 / 12.0, 0.25],
         });
         for (name, value) in expected.as_object().unwrap() {

@@ -120,7 +120,7 @@ pub fn cors(server: &ServerConfig) -> Option<CorsLayer> {
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([HeaderName::from_static(super::IGNORED_HEADER), HeaderName::from_static(super::ID_HEADER)]);
+        .expose_headers([super::IGNORED_HEADER, super::WIDENED_HEADER, super::ID_HEADER].map(HeaderName::from_static));
     Some(layer)
 }
 

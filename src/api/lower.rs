@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ErrorCode};
 use super::fields::{self, Endpoint, Sorted};
-use super::wire::{ChatBody, CompletionBody, GenerationBody, Int, SpeculativeBody, SpeculativeMembers};
+use super::wire::{CacheMembers, ChatBody, CompletionBody, GenerationBody, Int, SpeculativeBody, SpeculativeMembers};
 use crate::chat::request::{
-    ChatRequest, CompletionRequest, GenerationFields, Named, SamplingFields, SpeculativeFields, ThinkingFields,
+    CacheFields, ChatRequest, CompletionRequest, ConstraintFields, GenerationFields, Named, SamplingFields,
+    SpeculativeFields, ThinkingFields,
 };
 
 /// How the answer is to be sent.
@@ -44,6 +45,11 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
         thinking,
         reasoning_effort,
         reasoning,
+        thinking_budget,
+        thinking_budget_tokens,
+        reasoning_budget,
+        reasoning_budget_tokens,
+        reasoning_budget_message,
     } = typed(&Value::Object(own))?;
     let messages = messages.ok_or_else(|| missing("messages"))?;
     let logprobs = match (logprobs, top_logprobs) {
@@ -52,6 +58,14 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
         (_, Some(_)) => return Err(invalid("top_logprobs", "`top_logprobs` needs `logprobs: true`")),
     };
     let (reply, generation) = shared_fields(shared, logprobs, served, &mut ignored)?;
+    let budgets = [
+        ("thinking_budget_tokens", thinking_budget_tokens),
+        ("thinking_budget", thinking_budget),
+        ("reasoning_budget_tokens", reasoning_budget_tokens),
+        ("reasoning_budget", reasoning_budget),
+    ];
+    let budget = first(budgets.map(|(param, value)| (param, value.map(|Int(v)| v))));
+    let message = reasoning_budget_message;
     let request = ChatRequest {
         messages,
         tools,
@@ -60,7 +74,7 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
         add_generation_prompt,
         continue_final_message: continue_final_message.unwrap_or(false),
         template_kwargs: chat_template_kwargs.unwrap_or_default(),
-        thinking: ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning },
+        thinking: ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning, budget, message },
         generation,
     };
     Ok(Lowered { request, reply, ignored })
@@ -102,6 +116,7 @@ fn shared_fields(
         stop,
         ignore_eos,
         cache_prompt,
+        cache,
         n_probs,
         speculative,
         speculative_n_max,
@@ -109,6 +124,7 @@ fn shared_fields(
         speculative_p_min,
     } = typed(&shared)?;
     let sampling: SamplingFields = typed(&shared)?;
+    let constraint: ConstraintFields = typed(&shared)?;
     if model.is_some_and(|name| name != served) {
         ignored.push("model".to_owned());
     }
@@ -134,9 +150,11 @@ fn shared_fields(
         ignore_eos: ignore_eos.unwrap_or(false),
         logprobs: logprobs.or(first([("n_probs", n_probs.map(|Int(v)| v))])),
         cache_prompt,
+        cache: cache.map(|CacheMembers { read, write }| CacheFields { read, write }).unwrap_or_default(),
         progress: progress && reply.stream,
         speculative: drafting(speculative.unwrap_or_default(), flat, ignored)?,
         sampling,
+        constraint,
     };
     Ok((reply, generation))
 }

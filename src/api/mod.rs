@@ -4,6 +4,7 @@
 //! Path of a generation: `extract` -> `lower` (by the table in `fields`) -> `chat::prepare` -> `generation` -> `sse` or
 //! `collect`, both of which print through `render`.
 
+mod cache;
 mod chat;
 mod choice;
 mod collect;
@@ -24,6 +25,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
+use crate::chat::constraint::Grammars;
 use crate::chat::{ChatTemplate, TemplateOrigin};
 use crate::config::Profile;
 use crate::engine::Handle;
@@ -37,6 +39,8 @@ pub use routes::router;
 
 /// Names the fields of the request that had no effect.
 pub const IGNORED_HEADER: &str = "x-plateau-ignored";
+/// Says which parts of schemas hold less strictly than asked for.
+pub const WIDENED_HEADER: &str = "x-plateau-widened";
 /// The id of the request, as in the log.
 pub const ID_HEADER: &str = "x-request-id";
 
@@ -51,6 +55,7 @@ pub struct ApiState {
     pub metrics: Metrics,
     pub build: Arc<BuildInfo>,
     pub preparing: Preparing,
+    pub grammars: Grammars,
 }
 
 /// The served model as clients are told about it.

@@ -14,7 +14,7 @@ use super::wire::{DetokenizeBody, Int, TokenizeBody};
 use super::{ApiState, extract, lower};
 use crate::engine::Health;
 use crate::engine::stats::{EngineStats, Phase, SequenceStats};
-use crate::telemetry::EngineAges;
+use crate::telemetry::{EngineAges, KernelState};
 use crate::text::tokenizer::{GUARD, Specials, Tokenizer};
 use crate::units::Token;
 
@@ -63,8 +63,18 @@ pub async fn props(State(state): State<ApiState>) -> Json<Value> {
         "bos_token": text(tokenizer.bos()),
         "eos_token": text(tokenizer.eos()),
         "speculative": speculative(&state),
+        "kernels": kernels(&state),
         "features": features(&state),
     }))
+}
+
+/// Kernels of the plug-in with their counts, so that a measurement can show what ran.
+fn kernels(state: &ApiState) -> Value {
+    let kernel = |k: KernelState| {
+        let KernelState { name, on, calls, fallbacks, purpose } = k;
+        json!({ "name": name, "on": on, "calls": calls, "fallbacks": fallbacks, "purpose": purpose })
+    };
+    state.metrics.kernels().into_iter().map(kernel).collect()
 }
 
 /// Drafting as it is in effect, which may be less than the profile has.
@@ -127,13 +137,15 @@ fn features(state: &ApiState) -> Value {
     json!({
         "mtp": feature(mtp.is_none(), mtp.unwrap_or("the model's MTP head drafts, and the model checks every token")),
         "vision": feature(false, "this build reads text only"),
-        "grammar": feature(false, "this build does not constrain output: response_format and grammar are refused"),
-        "kernels": feature(false, "all work on the device is done by llama.cpp: this build has no kernels of its own yet"),
-        "prefix_cache": feature(
+        "grammar": feature(
             true,
-            "a sequence keeps its state after an answer; the state of a hybrid model cannot be cut, so a prompt reuses it \
-             only where it extends all that the sequence holds; a model of attention alone reuses the common beginning",
+            "answers are held to response_format, grammar and kin, thinking to shapes and budgets, calls to their declarations",
         ),
+        "kernels": feature(
+            state.metrics.kernels().iter().any(|kernel| kernel.on),
+            "kernels of plateau in the CUDA plug-in; the list `kernels` counts their calls, empty where none is loaded",
+        ),
+        "prefix_cache": prefix_cache(state),
         "chat_template": state.model.template.describe(),
         "tools": feature(tools, if tools { "the template prints tools" } else { "the template does not mention tools" }),
         "thinking_switch": feature(
@@ -141,6 +153,19 @@ fn features(state: &ApiState) -> Value {
             if switch { "the template mentions enable_thinking" } else { "the template does not mention enable_thinking" },
         ),
     })
+}
+
+fn prefix_cache(state: &ApiState) -> Value {
+    let cache = state.handle.cache();
+    let why = match (cache.on, cache.disk_budget > 0, &cache.disk_off) {
+        (false, ..) => {
+            "off: cache.ram_mib is 0, or states of this model cannot be saved; idle sequences are reused".to_owned()
+        }
+        (true, true, _) => "saved states in memory and on disk".to_owned(),
+        (true, false, Some(reason)) => format!("saved states in memory; not on disk: {reason}"),
+        (true, false, None) => "saved states in memory; cache.disk_dir is none".to_owned(),
+    };
+    json!({ "on": cache.on, "why": why, "interval_tokens": cache.interval_tokens })
 }
 
 /// `GET /metrics`.

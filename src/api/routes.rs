@@ -6,7 +6,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 
 use super::error::{ApiError, ErrorCode};
-use super::{ApiState, chat, completions, guard, models, ops};
+use super::{ApiState, cache, chat, completions, guard, models, ops};
 
 /// Which handler answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ enum Action {
     Props,
     Metrics,
     Sequences,
+    Cache,
+    ClearCache,
 }
 
 /// One row.
@@ -60,6 +62,8 @@ pub const ROUTES: &[Route] = &[
     route("GET", &["/props"], Action::Props, false, "Build, model, template, default sampling, and which features are on or off and why."),
     route("GET", &["/metrics"], Action::Metrics, false, "OpenMetrics text."),
     route("GET", &["/sequences"], Action::Sequences, false, "What each sequence is doing."),
+    route("GET", &["/cache"], Action::Cache, false, "The prefix cache: budgets, the tree of saved states, and why the last requests processed what they did."),
+    route("POST", &["/cache/clear"], Action::ClearCache, false, "Forget all saved states, in memory and on disk."),
 ];
 
 /// The table of `docs/api.md`.
@@ -111,6 +115,8 @@ fn handler(action: Action) -> MethodRouter<ApiState> {
         Action::Props => get(ops::props),
         Action::Metrics => get(ops::metrics),
         Action::Sequences => get(ops::sequences),
+        Action::Cache => get(cache::view),
+        Action::ClearCache => post(cache::clear),
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Generation {
     pub ignore_eos: bool,
     pub logprobs: Option<u8>,
     pub cache_prompt: bool,
+    /// Save states of the request for later ones.
+    pub cache_store: bool,
     pub progress: bool,
     pub speculative: SpeculativeParams,
 }
@@ -36,8 +38,20 @@ pub fn check(
     profile: &Profile,
     context: &SamplingContext<'_>,
 ) -> Result<Generation, RequestError> {
-    let GenerationFields { max_tokens, n, stop, ignore_eos, logprobs, cache_prompt, progress, speculative, sampling } =
-        fields;
+    let GenerationFields {
+        max_tokens,
+        n,
+        stop,
+        ignore_eos,
+        logprobs,
+        cache_prompt,
+        cache,
+        progress,
+        speculative,
+        sampling,
+        constraint: _taken_by_the_caller,
+    } = fields;
+    let cache_prompt = cache.read.or(cache_prompt).unwrap_or(true);
     let max_tokens = match max_tokens {
         None => profile.generation.max_tokens,
         Some(named) if named.value == -1 => None,
@@ -60,7 +74,8 @@ pub fn check(
         stop: stop.map_or(Ok(Vec::new()), |value| stops(&value, profile))?,
         ignore_eos,
         logprobs,
-        cache_prompt: cache_prompt.unwrap_or(true),
+        cache_prompt,
+        cache_store: cache.write.unwrap_or(cache_prompt),
         progress,
         speculative: check_speculative(speculative, &profile.speculative)?,
     })

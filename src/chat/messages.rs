@@ -87,7 +87,9 @@ fn one_message(
         return Err(RequestError::invalid(path, format!("{path} must be an object with role and content")));
     };
     let role = role_of(message, path)?;
-    let text = content::text_of(message.get("content"), &format!("{path}.content"))?;
+    let stripped = if role == "system" { content::without_billing(message.get("content")) } else { None };
+    let content = stripped.as_ref().or(message.get("content"));
+    let text = content::text_of(content, &format!("{path}.content"))?;
     let mut out = Map::new();
     out.insert("role".into(), role.into());
     out.insert("content".into(), (options.guard)(&text).into());

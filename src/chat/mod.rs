@@ -2,9 +2,11 @@
 //! the engine thread; everything here is a pure function of its input.
 
 mod breakers;
+pub mod constraint;
 pub mod error;
 pub mod generation;
 pub mod jinja;
+mod marks;
 pub mod messages;
 pub mod number;
 pub mod output;

@@ -1,4 +1,4 @@
-//! From a request to what the engine runs: validate, render, tokenise. Pure: the seed, the id and the time come from outside.
+//! From a request to what the engine runs: validate, render, tokenise, compile constraints. Pure: the seed, the id and the time come from outside.
 //!
 //! Every field of the request is consumed here, completed with a documented default, or refused by name; what a model's
 //! template cannot use is reported in `ignored`. May take long (a template and a tokeniser over megabytes): call it off the
@@ -8,16 +8,20 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
+use super::constraint::sources;
+use super::constraint::{Rulebook, Rules, shown};
 use super::generation::{self, Generation};
+use super::marks::marks;
 use super::messages::{Continued, NormaliseOptions, cut_at_mark, guard_value, mark_final, normalise};
 use super::request::{ChatRequest, CompletionRequest};
 use super::sampling::{SamplingContext, token_id};
 use super::template::{ChatTemplate, RESERVED_KWARGS, RenderInput, TemplateError};
-use super::thinking::{self, ThinkingChoice};
+use super::thinking::{self, Bounds, ThinkingChoice};
 use super::tools::{ToolFields, ToolLimits, ToolSettings};
 use super::{OutputFormat, RequestError, Thinking, number};
 use crate::config::Profile;
-use crate::engine::{GenerationRequest, PromptItem};
+use crate::engine::{CacheUse, Constraint, GenerationRequest, PromptItem};
+use crate::grammar::Grammars;
 use crate::text::tokenizer::{CodecError, GUARD, Specials, Tokenizer};
 use crate::units::Token;
 
@@ -26,6 +30,7 @@ pub struct Prepare<'a> {
     pub tokenizer: &'a Tokenizer,
     pub template: &'a ChatTemplate,
     pub profile: &'a Profile,
+    pub grammars: &'a Grammars,
     pub id: &'a str,
     /// Where the request has none; choice `i` gets seed + i.
     pub seed: u64,
@@ -43,8 +48,10 @@ pub struct Prepared {
     pub format: Option<OutputFormat>,
     /// Text in front of each prompt's answers (`echo`); empty otherwise.
     pub echo: Vec<String>,
-    /// Fields that the model's template cannot use.
+    /// Fields that the model's template cannot use, and bounds on thinking where there is none.
     pub ignored: Vec<String>,
+    /// Parts of schemas that hold less strictly than asked for, one line each.
+    pub widened: Vec<String>,
 }
 
 /// A rendered conversation.
@@ -54,6 +61,8 @@ pub struct Rendered {
     pub prompt: String,
     pub format: OutputFormat,
     pub ignored: Vec<String>,
+    bounds: Bounds,
+    tools: ToolSettings,
 }
 
 impl Rendered {
@@ -66,7 +75,8 @@ impl Rendered {
 impl Prepare<'_> {
     /// Prepares a conversation.
     pub fn chat(&self, mut request: ChatRequest) -> Result<Prepared, RequestError> {
-        let fields = std::mem::take(&mut request.generation);
+        let mut fields = std::mem::take(&mut request.generation);
+        let constraint = std::mem::take(&mut fields.constraint);
         let generation = generation::check(fields, self.profile, &self.sampling_context())?;
         self.check_places("n", generation.n)?;
         let rendered = self.render(request)?;
@@ -75,18 +85,24 @@ impl Prepare<'_> {
         if tokens.is_empty() {
             return Err(RequestError::invalid("messages", "the conversation is empty: send at least one message"));
         }
+        let Rendered { format, mut ignored, bounds, tools, .. } = rendered;
+        let wanted = sources::read(constraint)?;
+        let Rules { constraint, widened, ignored: unused } = self.rulebook().chat(wanted, &bounds, &tools, &format)?;
+        ignored.extend(unused);
         Ok(Prepared {
             n_per_prompt: generation.n,
-            requests: self.requests(&[tokens], &generation, false),
-            format: Some(rendered.format),
+            requests: self.requests(&[tokens], &generation, false, &constraint),
+            format: Some(format),
             echo: Vec::new(),
-            ignored: rendered.ignored,
+            ignored,
+            widened: widened.iter().map(shown).collect(),
         })
     }
 
     /// Prepares raw prompts. Control tokens in their text are control tokens: there is no client text apart from it.
     pub fn completion(&self, request: CompletionRequest) -> Result<Prepared, RequestError> {
-        let CompletionRequest { prompt, echo, show_control, generation } = request;
+        let CompletionRequest { prompt, echo, show_control, mut generation } = request;
+        let constraint = std::mem::take(&mut generation.constraint);
         let generation = generation::check(generation, self.profile, &self.sampling_context())?;
         if echo && generation.logprobs.is_some() {
             let message = "`echo` together with `logprobs` is not served: prompts have no log-probabilities here";
@@ -95,12 +111,15 @@ impl Prepare<'_> {
         let prompts = self.prompts(&prompt)?;
         self.check_places(if prompts.len() > 1 { "prompt" } else { "n" }, prompts.len().saturating_mul(generation.n))?;
         let (tokens, texts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
+        let wanted = sources::read(constraint)?;
+        let Rules { constraint, widened, ignored } = self.rulebook().completion(wanted)?;
         Ok(Prepared {
-            requests: self.requests(&tokens, &generation, show_control),
+            requests: self.requests(&tokens, &generation, show_control, &constraint),
             n_per_prompt: generation.n,
             format: None,
             echo: if echo { texts } else { Vec::new() },
-            ignored: Vec::new(),
+            ignored,
+            widened: widened.iter().map(shown).collect(),
         })
     }
 
@@ -125,7 +144,8 @@ impl Prepare<'_> {
         let tools = ToolSettings::from_fields(tools, self.tool_limits())?;
         check_kwargs(&template_kwargs, self.template)?;
         let choice = thinking::choose(thinking, &template_kwargs, self.profile.chat.thinking)?;
-        let ignored = self.unused(&choice, &template_kwargs, &tools);
+        let bounds = Bounds::new(&choice, &self.profile.thinking, self.template.mentions("reasoning_effort"))?;
+        let ignored = self.unused(&choice, &template_kwargs, &tools, &bounds);
         let mut messages = self.normalised(&messages)?;
         let add_generation_prompt = match (add_generation_prompt, continue_final_message) {
             (Some(true), true) => {
@@ -153,7 +173,7 @@ impl Prepare<'_> {
             parallel: tools.parallel,
             calls_end_thinking: self.profile.chat.calls_end_thinking,
         };
-        Ok(Rendered { prompt, format, ignored })
+        Ok(Rendered { prompt, format, ignored, bounds, tools })
     }
 
     /// More choices than the engine has places for could never be taken, however long the client waits.
@@ -195,9 +215,16 @@ impl Prepare<'_> {
     }
 
     /// What the request says and the template has no use for.
-    fn unused(&self, choice: &ThinkingChoice, kwargs: &Map<String, Value>, tools: &ToolSettings) -> Vec<String> {
-        let mut out = tools.ignored.clone();
-        let effort = self.template.mentions("reasoning_effort");
+    fn unused(
+        &self,
+        choice: &ThinkingChoice,
+        kwargs: &Map<String, Value>,
+        tools: &ToolSettings,
+        bounds: &Bounds,
+    ) -> Vec<String> {
+        let mut out = Vec::new();
+        // A degree of effort that the template does not know sets the bound, where there is one for it.
+        let effort = self.template.mentions("reasoning_effort") || bounds.budget_tokens.is_some();
         let switch = self.template.mentions("enable_thinking");
         for field in &choice.spoken {
             let used = switch || (effort && field.starts_with("reasoning"));
@@ -269,9 +296,35 @@ impl Prepare<'_> {
         ids.iter().enumerate().map(id).collect()
     }
 
-    fn requests(&self, prompts: &[Vec<Token>], generation: &Generation, show_control: bool) -> Vec<GenerationRequest> {
-        let Generation { n, max_tokens, sampling, stop, ignore_eos, logprobs, cache_prompt, progress, speculative } =
-            generation;
+    fn rulebook(&self) -> Rulebook<'_> {
+        Rulebook {
+            tokenizer: self.tokenizer,
+            template: self.template,
+            grammars: self.grammars,
+            calls_end_thinking: self.profile.chat.calls_end_thinking,
+        }
+    }
+
+    fn requests(
+        &self,
+        prompts: &[Vec<Token>],
+        generation: &Generation,
+        show_control: bool,
+        constraint: &Constraint,
+    ) -> Vec<GenerationRequest> {
+        let Generation {
+            n,
+            max_tokens,
+            sampling,
+            stop,
+            ignore_eos,
+            logprobs,
+            cache_prompt,
+            cache_store,
+            progress,
+            speculative,
+        } = generation;
+        let marks: Vec<_> = prompts.iter().map(|tokens| marks(tokens, self.tokenizer, !show_control)).collect();
         let n_choices = prompts.len() * n;
         let choice = |index: usize| {
             let mut sampling = sampling.clone();
@@ -285,9 +338,11 @@ impl Prepare<'_> {
                 ignore_eos: *ignore_eos,
                 logprobs: *logprobs,
                 cache_prompt: *cache_prompt,
+                cache: CacheUse { store: *cache_store, marks: marks[index / n].clone() },
                 progress: *progress,
                 show_control,
                 speculative: *speculative,
+                constraint: constraint.clone(),
                 arrived: self.arrived,
             }
         };
@@ -325,6 +380,7 @@ fn not_rendered(error: TemplateError) -> RequestError {
 mod tests {
     use serde_json::json;
 
+    use super::super::constraint::grammars;
     use super::super::request::{GenerationFields, SamplingFields};
     use super::*;
 
@@ -337,6 +393,7 @@ mod tests {
             tokenizer: &tokenizer,
             template: &template,
             profile: &profile,
+            grammars: &grammars(&tokenizer).unwrap(),
             id: "id",
             seed: 1000,
             arrived: Instant::now(),
@@ -418,6 +475,7 @@ mod tests {
             tokenizer: &tokenizer,
             template: &template,
             profile: &profile,
+            grammars: &grammars(&tokenizer).unwrap(),
             id: "id",
             seed: 1,
             arrived: Instant::now(),

@@ -36,8 +36,35 @@ pub struct ThinkingFields {
     pub thinking: Option<Value>,
     /// "none" is off; "minimal", "low", "medium", "high", "xhigh" and "max" are on.
     pub reasoning_effort: Option<String>,
-    /// `{"enabled": bool, "effort": string}`.
+    /// `{"enabled": bool, "effort": string, "max_tokens": integer}`.
     pub reasoning: Option<Map<String, Value>>,
+    /// Most tokens of the thinking; -1: no bound.
+    pub budget: Option<Named<i64>>,
+    /// What is written at the end of thinking that is closed at its bound.
+    pub message: Option<String>,
+}
+
+/// Every spelling of "the answer must look like this", under the names that clients send. Read straight from a body.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
+pub struct ConstraintFields {
+    /// `{"type": "text" | "json_object" | "json_schema" | "grammar" | "regex", ...}`.
+    pub response_format: Option<Value>,
+    /// A schema.
+    pub json_schema: Option<Value>,
+    /// GBNF or Lark.
+    pub grammar: Option<String>,
+    pub ebnf: Option<String>,
+    pub regex: Option<String>,
+    pub guided_json: Option<Value>,
+    pub guided_regex: Option<String>,
+    pub guided_choice: Option<Vec<String>>,
+    pub guided_grammar: Option<String>,
+    /// One of `json`, `json_object`, `regex`, `choice`, `grammar`.
+    pub structured_outputs: Option<Map<String, Value>>,
+    /// "answer" or "whole".
+    pub constraint_scope: Option<String>,
 }
 
 /// Raw prompts to be continued.
@@ -61,9 +88,18 @@ pub struct GenerationFields {
     /// Alternatives per token; `None`: no logprobs.
     pub logprobs: Option<Named<i64>>,
     pub cache_prompt: Option<bool>,
+    pub cache: CacheFields,
     pub progress: bool,
     pub speculative: SpeculativeFields,
     pub sampling: SamplingFields,
+    pub constraint: ConstraintFields,
+}
+
+/// What of the prefix cache a request uses; absent: as `cache_prompt` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheFields {
+    pub read: Option<bool>,
+    pub write: Option<bool>,
 }
 
 /// Drafting: how fast the answer comes, never which one.

@@ -1,13 +1,18 @@
 //! Whether a request wants the model to think, out of every spelling that clients use, and how a prompt leaves it.
 //!
 //! Where several spellings disagree the most explicit one holds: `chat_template_kwargs.enable_thinking`, then
-//! `enable_thinking`, `thinking`, `reasoning.enabled`, `reasoning_effort`, `reasoning.effort`, then the profile.
+//! `enable_thinking`, `thinking`, `reasoning.enabled`, `reasoning_effort`, `reasoning.effort`, then the profile. Of bounds on the
+//! tokens: `thinking.budget_tokens`, the flat spellings, `reasoning.max_tokens`, the degree of effort, then the profile.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::messages::Continued;
+use super::number::Int;
+use super::request::Named;
 use super::request::ThinkingFields;
 use super::{RequestError, Thinking};
+use crate::config::ThinkingConfig;
 
 const EFFORTS_ON: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
@@ -20,6 +25,72 @@ pub struct ThinkingChoice {
     pub effort: Option<String>,
     /// The fields that spoke, for the list of those without effect.
     pub spoken: Vec<&'static str>,
+    pub asked: AskedBounds,
+}
+
+/// Bounds as a request asks for them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AskedBounds {
+    pub budget: Option<Named<i64>>,
+    pub grammar: Option<String>,
+    pub message: Option<String>,
+}
+
+/// The bounds that hold, out of request and profile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bounds {
+    /// `None`: no bound.
+    pub budget_tokens: Option<u32>,
+    /// Name of a shipped grammar, or GBNF.
+    pub grammar: Option<Named<String>>,
+    /// Written before a think block is closed at its bound.
+    pub message: String,
+    /// The fields of the request that set bounds.
+    spoken: Vec<&'static str>,
+}
+
+impl Bounds {
+    /// `template_knows_effort`: degrees of effort are the template's business and set no bound.
+    ///
+    /// # Errors
+    /// A bound that is no number of tokens.
+    pub fn new(
+        choice: &ThinkingChoice,
+        defaults: &ThinkingConfig,
+        template_knows_effort: bool,
+    ) -> Result<Bounds, RequestError> {
+        let AskedBounds { budget, grammar, message } = &choice.asked;
+        let effort = choice.effort.as_deref().filter(|_| !template_knows_effort).map(|effort| match effort {
+            "minimal" => defaults.effort_minimal_tokens,
+            "low" => defaults.effort_low_tokens,
+            "medium" => defaults.effort_medium_tokens,
+            _ => defaults.effort_high_tokens,
+        });
+        let budget_tokens = match budget {
+            Some(Named { value: -1, .. }) => None,
+            Some(Named { param, value }) => Some(u32::try_from(*value).map_err(|_| {
+                let message = format!("`{param}` is {value}; it must be a number of tokens, or -1 for no bound");
+                RequestError::invalid(*param, message)
+            })?),
+            None => effort.unwrap_or(defaults.budget_tokens),
+        };
+        let mut spoken: Vec<&'static str> = budget.iter().map(|named| named.param).collect();
+        spoken.extend(grammar.is_some().then_some("thinking.grammar"));
+        spoken.extend(message.is_some().then_some("reasoning_budget_message"));
+        let named = |param, text: &String| Named { param, value: text.clone() };
+        let own = grammar.as_ref().map(|text| named("thinking.grammar", text));
+        Ok(Bounds {
+            budget_tokens,
+            grammar: own.or_else(|| defaults.grammar.as_ref().map(|text| named("thinking", text))),
+            message: message.clone().unwrap_or_else(|| defaults.message.clone()),
+            spoken,
+        })
+    }
+
+    /// The fields of the request that set bounds.
+    pub fn fields(&self) -> impl Iterator<Item = String> + '_ {
+        self.spoken.iter().map(|field| (*field).to_owned())
+    }
 }
 
 /// Checks all spellings, also those that are overruled.
@@ -28,13 +99,15 @@ pub fn choose(
     kwargs: &Map<String, Value>,
     default: Option<bool>,
 ) -> Result<ThinkingChoice, RequestError> {
-    let ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning } = fields;
+    let ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning, budget, message } = fields;
     let in_kwargs = match kwargs.get("enable_thinking") {
         None | Some(Value::Null) => None,
         Some(value) => Some(boolean("chat_template_kwargs.enable_thinking", value)?),
     };
-    let (reasoning_on, inner_effort) = reasoning.map_or(Ok((None, None)), |map| reasoning_object(&map))?;
-    let switch = thinking.as_ref().map(thinking_object).transpose()?;
+    let reasoning = reasoning.map_or(Ok(ReasoningObject::default()), |map| reasoning_object(&map))?;
+    let (reasoning_on, inner_effort) = (reasoning.enabled, reasoning.effort);
+    let thinking = thinking.as_ref().map_or(Ok(ThinkingObject::default()), thinking_object)?;
+    let switch = thinking.enabled;
     let outer = reasoning_effort.as_deref().map(|text| effort("reasoning_effort", text)).transpose()?;
     let inner = inner_effort.as_deref().map(|text| effort("reasoning.effort", text)).transpose()?;
     let spellings = [
@@ -51,6 +124,11 @@ pub fn choose(
         enabled: spellings.iter().find_map(|s| s.1).or(default),
         effort: reasoning_effort.or(inner_effort).filter(|text| text != "none"),
         spoken,
+        asked: AskedBounds {
+            budget: thinking.budget.or(budget).or(reasoning.budget),
+            grammar: thinking.grammar,
+            message,
+        },
     })
 }
 
@@ -69,25 +147,41 @@ fn effort(path: &str, text: &str) -> Result<bool, RequestError> {
     }
 }
 
-fn thinking_object(value: &Value) -> Result<bool, RequestError> {
+#[derive(Default)]
+struct ThinkingObject {
+    enabled: Option<bool>,
+    budget: Option<Named<i64>>,
+    grammar: Option<String>,
+}
+
+fn thinking_object(value: &Value) -> Result<ThinkingObject, RequestError> {
     let map = match value {
-        Value::Bool(on) => return Ok(*on),
+        Value::Bool(on) => return Ok(ThinkingObject { enabled: Some(*on), ..ThinkingObject::default() }),
         Value::Object(map) => map,
         _ => return Err(RequestError::invalid("thinking", "`thinking` must be a boolean or {\"type\": ...}")),
     };
-    for (key, _) in map.iter().filter(|(_, value)| !value.is_null()) {
+    let mut read = ThinkingObject::default();
+    for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
         match key.as_str() {
-            "type" => {}
-            "budget_tokens" => return Err(no_budget("thinking.budget_tokens")),
+            "type" => read.enabled = Some(thinking_type(value)?),
+            "budget_tokens" => read.budget = Some(tokens("thinking.budget_tokens", value)?),
+            "grammar" => {
+                let text = value.as_str().filter(|text| !text.is_empty());
+                let message = "`thinking.grammar` must be the name of a grammar or GBNF";
+                read.grammar = Some(text.ok_or_else(|| RequestError::invalid("thinking.grammar", message))?.to_owned());
+            }
             _ => {
-                return Err(RequestError::unsupported(
-                    format!("thinking.{key}"),
-                    format!("`thinking.{key}` is not served"),
-                ));
+                let path = format!("thinking.{key}");
+                let message = format!("`{path}` is not served");
+                return Err(RequestError::unsupported(path, message));
             }
         }
     }
-    match map.get("type").and_then(Value::as_str) {
+    Ok(read)
+}
+
+fn thinking_type(value: &Value) -> Result<bool, RequestError> {
+    match value.as_str() {
         Some("enabled" | "adaptive" | "auto") => Ok(true),
         Some("disabled") => Ok(false),
         _ => {
@@ -97,25 +191,34 @@ fn thinking_object(value: &Value) -> Result<bool, RequestError> {
     }
 }
 
-fn reasoning_object(map: &Map<String, Value>) -> Result<(Option<bool>, Option<String>), RequestError> {
-    let (mut enabled, mut effort) = (None, None);
+#[derive(Default)]
+struct ReasoningObject {
+    enabled: Option<bool>,
+    effort: Option<String>,
+    budget: Option<Named<i64>>,
+}
+
+fn reasoning_object(map: &Map<String, Value>) -> Result<ReasoningObject, RequestError> {
+    let mut read = ReasoningObject::default();
     for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
         let path = format!("reasoning.{key}");
         match (key.as_str(), value) {
-            ("enabled", value) => enabled = Some(boolean(&path, value)?),
-            ("effort", Value::String(text)) => effort = Some(text.clone()),
+            ("enabled", value) => read.enabled = Some(boolean(&path, value)?),
+            ("effort", Value::String(text)) => read.effort = Some(text.clone()),
             ("effort", _) => return Err(RequestError::invalid(path, "`reasoning.effort` must be a string")),
-            ("max_tokens", _) => return Err(no_budget(&path)),
+            ("max_tokens", value) => read.budget = Some(tokens("reasoning.max_tokens", value)?),
             // Reasoning is always sent.
             ("exclude", Value::Bool(false)) => {}
             _ => return Err(RequestError::unsupported(&*path, format!("`{path}` is not served"))),
         }
     }
-    Ok((enabled, effort))
+    Ok(read)
 }
 
-fn no_budget(path: &str) -> RequestError {
-    RequestError::unsupported(path, format!("`{path}` is not served: this build cannot bound thinking; leave it out"))
+fn tokens(param: &'static str, value: &Value) -> Result<Named<i64>, RequestError> {
+    let Int(value) = Int::deserialize(value)
+        .map_err(|_| RequestError::invalid(param, format!("`{param}` must be a number of tokens, not {value}")))?;
+    Ok(Named { param, value })
 }
 
 /// Where the generation starts.

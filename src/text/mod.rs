@@ -9,9 +9,11 @@ pub mod detokenizer;
 pub mod pieces;
 pub mod stop;
 pub mod tokenizer;
+pub mod utf8_tail;
 
 pub use bpe::{HfCodec, HfCodecError};
 pub use byte_codec::ByteCodec;
 pub use detokenizer::Detokenizer;
 pub use stop::StopMatcher;
 pub use tokenizer::{Codec, CodecError, GUARD, Specials, Tokenizer};
+pub use utf8_tail::Utf8Tail;

@@ -23,4 +23,9 @@ pub struct ChatBody {
     pub thinking: Option<Value>,
     pub reasoning_effort: Option<String>,
     pub reasoning: Option<Map<String, Value>>,
+    pub thinking_budget: Option<Int>,
+    pub thinking_budget_tokens: Option<Int>,
+    pub reasoning_budget: Option<Int>,
+    pub reasoning_budget_tokens: Option<Int>,
+    pub reasoning_budget_message: Option<String>,
 }

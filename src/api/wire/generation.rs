@@ -22,6 +22,7 @@ pub struct GenerationBody {
     pub stop: Option<Value>,
     pub ignore_eos: Option<bool>,
     pub cache_prompt: Option<bool>,
+    pub cache: Option<CacheMembers>,
     pub n_probs: Option<Int>,
     pub speculative: Option<Map<String, Value>>,
     #[serde(rename = "speculative.n_max")]
@@ -30,6 +31,15 @@ pub struct GenerationBody {
     pub speculative_n_min: Option<Int>,
     #[serde(rename = "speculative.p_min")]
     pub speculative_p_min: Option<f64>,
+}
+
+/// The object `cache`. Absent and null are the same.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default, deny_unknown_fields)]
+pub struct CacheMembers {
+    pub read: Option<bool>,
+    pub write: Option<bool>,
 }
 
 /// The object `speculative`, in a body of its own so that an error has the whole path.

@@ -9,10 +9,10 @@ mod response;
 pub use crate::chat::number::Int;
 pub use chat::ChatBody;
 pub use completion::CompletionBody;
-pub use generation::{GenerationBody, SpeculativeBody, SpeculativeMembers};
+pub use generation::{CacheMembers, GenerationBody, SpeculativeBody, SpeculativeMembers};
 pub use ops::{DetokenizeBody, TokenizeBody};
 pub use response::{
-    CachedTokens, ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, CompletionChoice,
+    CacheBody, CachedTokens, ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, CompletionChoice,
     CompletionLogprobs, Delta, DraftBody, Envelope, Message, MessageCall, MessageFunction, PromptProgress,
     ReasoningTokens, TimingsBody, TokenEntry, TopEntry, UsageBody,
 };

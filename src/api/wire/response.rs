@@ -54,9 +54,26 @@ pub struct TimingsBody {
     /// Not llama-server's: from arrival to the first token, and the part of it spent in the queue.
     pub ttft_ms: f64,
     pub queue_ms: f64,
+    /// Not llama-server's: what the prompt began from.
+    pub cache: CacheBody,
     /// Only where something was drafted, as llama-server does.
     #[serde(flatten)]
     pub drafts: Option<DraftBody>,
+}
+
+/// What a prompt began from, of the first choice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CacheBody {
+    /// Tokens of the state that it went on from.
+    pub restored_from: usize,
+    /// "none", "vram", "ram" or "disk".
+    pub tier: &'static str,
+    pub restore_ms: f64,
+    /// Tokens that were processed.
+    pub prefilled: usize,
+    /// Why they were: one word, and the story.
+    pub why: &'static str,
+    pub reason: String,
 }
 
 /// Drafted tokens and those that the model said too; the first two names are llama-server's.
@@ -69,6 +86,8 @@ pub struct DraftBody {
     pub accepted_per_position: Vec<f64>,
     pub draft_n_lookup: u32,
     pub draft_n_lookup_accepted: u32,
+    pub draft_n_forced: u32,
+    pub draft_n_forced_accepted: u32,
 }
 
 /// Under the names of llama-server.

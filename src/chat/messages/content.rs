@@ -23,6 +23,24 @@ pub(super) fn text_of(content: Option<&Value>, path: &str) -> Result<String, Req
     }
 }
 
+/// How a client's accounting block begins, which it puts before its system prompt with a number that changes every time.
+const BILLING: &str = "x-anthropic-billing-header:";
+
+/// The content of a system message without such a block: it would make every prompt new from its first line on. A block is a
+/// part of its own, or the first line; nothing is looked for anywhere else.
+pub(super) fn without_billing(content: Option<&Value>) -> Option<Value> {
+    match content? {
+        Value::String(text) if text.starts_with(BILLING) => {
+            Some(Value::String(text.split_once('\n').map_or_else(String::new, |(_, rest)| rest.to_owned())))
+        }
+        Value::Array(parts) => {
+            let is_billing = |part: &Value| part["text"].as_str().is_some_and(|text| text.starts_with(BILLING));
+            Some(parts.iter().filter(|part| !is_billing(part)).cloned().collect())
+        }
+        other => Some(other.clone()),
+    }
+}
+
 fn part_text<'v>(part: &'v Value, path: &str) -> Result<&'v str, RequestError> {
     let Value::Object(fields) = part else {
         let message =

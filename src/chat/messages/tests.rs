@@ -284,3 +284,21 @@ proptest! {
         prop_assert_eq!(cut, format!("{before}{text}"));
     }
 }
+
+/// A client's accounting block with a number that changes made every prompt new from its first line.
+#[test]
+fn a_rotating_billing_block_does_not_reach_the_prompt() {
+    let billing = |n: u32| format!("x-anthropic-billing-header: cc_version=2.1; cch={n};");
+    let system =
+        |content: Value| plain(json!([{"role": "system", "content": content}, {"role": "user", "content": "hi"}]));
+    let expected = plain(json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]));
+    let part = |text: &str| json!({"type": "text", "text": text});
+    for n in [1, 2] {
+        assert_eq!(system(json!([part(&billing(n)), part("Be brief.")])), expected);
+        assert_eq!(system(json!(format!("{}\nBe brief.", billing(n)))), expected);
+    }
+    let user = json!([{"role": "user", "content": billing(1)}]);
+    assert_eq!(plain(user.clone()), user, "what users say is left alone");
+    let later = json!([part("Be brief."), part("see x-anthropic-billing-header: a")]);
+    assert_eq!(system(later)[0]["content"], "Be brief.see x-anthropic-billing-header: a");
+}

@@ -33,35 +33,54 @@ pub struct ToolFields<'a> {
 pub struct ToolSettings {
     pub tools: Vec<Tool>,
     pub choice: ToolChoice,
-    /// `parallel_tool_calls`, true when absent.
+    /// The tools that may be called: all, or those that the choice names.
+    callable: Vec<Tool>,
+    /// `parallel_tool_calls`, true when absent; a choice of one function allows one call.
     pub parallel: bool,
-    /// Paths of fields that have no effect.
-    pub ignored: Vec<String>,
 }
 
 impl ToolSettings {
     /// Checks every field; the error names the path of the first fault. Without tools, `tool_choice` "auto" and "none" and
     /// either value of `parallel_tool_calls` are accepted, since all of them mean the same then.
     pub fn from_fields(fields: ToolFields<'_>, limits: ToolLimits) -> Result<ToolSettings, RequestError> {
-        let mut ignored = Vec::new();
-        Ok(ToolSettings {
-            tools: fields.tools.map_or(Ok(Vec::new()), |value| tools(value, limits, &mut ignored))?,
-            choice: fields.tool_choice.map_or(Ok(ToolChoice::Auto), choice)?,
-            parallel: fields.parallel_tool_calls.map_or(Ok(true), parallel)?,
-            ignored,
-        })
+        let tools = fields.tools.map_or(Ok(Vec::new()), |value| tools(value, limits))?;
+        let chosen = fields.tool_choice.map_or(Ok(Chosen::default()), choice)?;
+        let parallel = fields.parallel_tool_calls.map_or(Ok(true), parallel)?;
+        if let Some((path, name)) =
+            chosen.names.iter().flatten().find(|(_, name)| tools.iter().all(|t| t.name != *name))
+        {
+            let message = format!("`{path}` is {name:?}, which `tools` does not declare; name one of its functions");
+            return Err(RequestError::invalid(&**path, message));
+        }
+        if chosen.choice == ToolChoice::Required && tools.is_empty() {
+            let message = "a call is asked for, but `tools` declares no function; declare one, or send \"auto\"";
+            return Err(RequestError::invalid("tool_choice", message));
+        }
+        let named = |tool: &&Tool| chosen.names.as_ref().is_none_or(|names| names.iter().any(|(_, n)| *n == tool.name));
+        let callable = match chosen.choice {
+            ToolChoice::None => Vec::new(),
+            ToolChoice::Auto | ToolChoice::Required => tools.iter().filter(named).cloned().collect(),
+        };
+        Ok(ToolSettings { callable, choice: chosen.choice, parallel: parallel && !chosen.single, tools })
     }
 
     /// The tools whose calls are to be parsed: none when the choice is `none`.
     pub fn callable(&self) -> &[Tool] {
-        match self.choice {
-            ToolChoice::Auto => &self.tools,
-            ToolChoice::None => &[],
-        }
+        &self.callable
     }
 }
 
-fn tools(value: &Value, limits: ToolLimits, ignored: &mut Vec<String>) -> Result<Vec<Tool>, RequestError> {
+/// `tool_choice` as it was sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Chosen {
+    choice: ToolChoice,
+    /// The functions that may be called, each with its path; `None`: all.
+    names: Option<Vec<(String, String)>>,
+    /// One call of one function.
+    single: bool,
+}
+
+fn tools(value: &Value, limits: ToolLimits) -> Result<Vec<Tool>, RequestError> {
     let list = value.as_array().ok_or_else(|| wrong_type("tools", "an array", value))?;
     if list.len() > limits.max_tools {
         let message = format!("{} tools were sent, at most {} are served; send fewer", list.len(), limits.max_tools);
@@ -75,7 +94,7 @@ fn tools(value: &Value, limits: ToolLimits, ignored: &mut Vec<String>) -> Result
     let mut names = HashSet::new();
     let mut tools = Vec::with_capacity(list.len());
     for (i, value) in list.iter().enumerate() {
-        let tool = tool(value, &format!("tools[{i}]"), ignored)?;
+        let tool = tool(value, &format!("tools[{i}]"))?;
         if !names.insert(tool.name.clone()) {
             let message = format!("the name `{}` is declared twice; every tool needs its own", tool.name);
             return Err(RequestError::invalid(format!("tools[{i}].function.name"), message));
@@ -85,7 +104,7 @@ fn tools(value: &Value, limits: ToolLimits, ignored: &mut Vec<String>) -> Result
     Ok(tools)
 }
 
-fn tool(value: &Value, path: &str, ignored: &mut Vec<String>) -> Result<Tool, RequestError> {
+fn tool(value: &Value, path: &str) -> Result<Tool, RequestError> {
     let object = value.as_object().ok_or_else(|| wrong_type(path, "an object", value))?;
     match object.get("type") {
         Some(Value::String(kind)) if kind == "function" => {}
@@ -99,13 +118,11 @@ fn tool(value: &Value, path: &str, ignored: &mut Vec<String>) -> Result<Tool, Re
     let function = object.get("function");
     let function =
         function.and_then(Value::as_object).ok_or_else(|| wrong_type(&at, "an object", or_null(function)))?;
-    if is_strict(function, &at)? {
-        ignored.push(format!("{at}.strict"));
-    }
     Ok(Tool {
         name: name(function, &at)?,
         description: description(function, &at)?,
         parameters: parameters(function, &at)?,
+        strict: strict(function, &at)?,
         raw: value.clone(),
     })
 }
@@ -146,40 +163,80 @@ fn parameters(function: &Map<String, Value>, at: &str) -> Result<Value, RequestE
     Ok(value.clone())
 }
 
-/// Clients that send `strict: true` by default mean no harm by it, but arguments are not constrained by the schema.
-fn is_strict(function: &Map<String, Value>, at: &str) -> Result<bool, RequestError> {
+fn strict(function: &Map<String, Value>, at: &str) -> Result<Option<bool>, RequestError> {
     match function.get("strict") {
-        None | Some(Value::Null) => Ok(false),
-        Some(Value::Bool(strict)) => Ok(*strict),
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(strict)) => Ok(Some(*strict)),
         Some(other) => Err(wrong_type(&format!("{at}.strict"), "a boolean", other)),
     }
 }
 
-fn choice(value: &Value) -> Result<ToolChoice, RequestError> {
-    let forced = |what: &str| {
-        let message = format!("{what} is not served: calls cannot be forced; send \"auto\" or \"none\"");
-        RequestError::unsupported("tool_choice", message)
-    };
+fn choice(value: &Value) -> Result<Chosen, RequestError> {
+    const SEND: &str =
+        "send \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}";
     match value {
-        Value::String(text) => match text.as_str() {
-            "auto" => Ok(ToolChoice::Auto),
-            "none" => Ok(ToolChoice::None),
-            "required" => Err(forced("\"required\"")),
-            other => {
-                let message = format!("{other:?} is no tool choice; send \"auto\" or \"none\"");
-                Err(RequestError::invalid("tool_choice", message))
-            }
-        },
+        Value::String(text) => {
+            let message = || RequestError::invalid("tool_choice", format!("{text:?} is no tool choice; {SEND}"));
+            Ok(Chosen { choice: mode(text).ok_or_else(message)?, ..Chosen::default() })
+        }
         Value::Object(object) => match object.get("type").and_then(Value::as_str) {
-            Some(kind @ ("function" | "allowed_tools" | "custom")) => {
-                Err(forced(&format!("a choice of type `{kind}`")))
+            Some("function") => {
+                let named = function_name(object, "tool_choice")?;
+                Ok(Chosen { choice: ToolChoice::Required, names: Some(vec![named]), single: true })
             }
-            _ => {
-                Err(RequestError::invalid("tool_choice.type", "unknown kind of tool choice; send \"auto\" or \"none\""))
+            Some("allowed_tools") => allowed(object),
+            Some(kind @ "custom") => {
+                let message = format!("a choice of type `{kind}` is not served; {SEND}");
+                Err(RequestError::unsupported("tool_choice.type", message))
             }
+            _ => Err(RequestError::invalid("tool_choice.type", format!("unknown kind of tool choice; {SEND}"))),
         },
         other => Err(wrong_type("tool_choice", "a string or an object", other)),
     }
+}
+
+fn mode(text: &str) -> Option<ToolChoice> {
+    match text {
+        "auto" => Some(ToolChoice::Auto),
+        "none" => Some(ToolChoice::None),
+        "required" => Some(ToolChoice::Required),
+        _ => None,
+    }
+}
+
+/// The name in `{"function": {"name": ...}}` or `{"name": ...}`, with its path.
+fn function_name(object: &Map<String, Value>, at: &str) -> Result<(String, String), RequestError> {
+    let nested = object.get("function").and_then(Value::as_object);
+    let (path, value) = match nested {
+        Some(function) => (format!("{at}.function.name"), function.get("name")),
+        None => (format!("{at}.name"), object.get("name")),
+    };
+    let name = value.and_then(Value::as_str).ok_or_else(|| wrong_type(&path, "a string", or_null(value)))?;
+    Ok((path, name.to_owned()))
+}
+
+/// A choice among some of the tools, nested as in chat completions or flat.
+fn allowed(object: &Map<String, Value>) -> Result<Chosen, RequestError> {
+    let nested = object.get("allowed_tools").and_then(Value::as_object);
+    let (object, at) = match nested {
+        Some(inner) => (inner, "tool_choice.allowed_tools"),
+        None => (object, "tool_choice"),
+    };
+    let path = format!("{at}.mode");
+    let choice = match object.get("mode").and_then(Value::as_str) {
+        Some("auto") => ToolChoice::Auto,
+        Some("required") => ToolChoice::Required,
+        _ => return Err(wrong_type(&path, "\"auto\" or \"required\"", or_null(object.get("mode")))),
+    };
+    let path = format!("{at}.tools");
+    let list = object.get("tools").and_then(Value::as_array).filter(|list| !list.is_empty());
+    let list = list.ok_or_else(|| wrong_type(&path, "a list of functions", or_null(object.get("tools"))))?;
+    let name = |(i, value): (usize, &Value)| {
+        let at = format!("{path}[{i}]");
+        value.as_object().ok_or_else(|| wrong_type(&at, "an object", value)).and_then(|map| function_name(map, &at))
+    };
+    let names = list.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?;
+    Ok(Chosen { choice, names: Some(names), single: false })
 }
 
 fn parallel(value: &Value) -> Result<bool, RequestError> {
@@ -236,15 +293,16 @@ mod tests {
             "name": "mcp:a.b-c_9", "description": "d", "strict": false, "parameters": {"type": "object", "properties": {}}}});
         let got = settings(json!({"tools": [raw], "tool_choice": "auto", "parallel_tool_calls": false})).unwrap();
         let parameters = raw["function"]["parameters"].clone();
-        let tool = Tool { name: "mcp:a.b-c_9".into(), description: Some("d".into()), parameters, raw };
-        let expected =
-            ToolSettings { tools: vec![tool], choice: ToolChoice::Auto, parallel: false, ignored: Vec::new() };
+        let tool =
+            Tool { name: "mcp:a.b-c_9".into(), description: Some("d".into()), parameters, strict: Some(false), raw };
+        let callable = vec![tool.clone()];
+        let expected = ToolSettings { tools: vec![tool], choice: ToolChoice::Auto, callable, parallel: false };
         assert_eq!(got, expected);
     }
 
     #[test]
     fn absent_and_null_fields_have_defaults() {
-        let none = ToolSettings { tools: Vec::new(), choice: ToolChoice::Auto, parallel: true, ignored: Vec::new() };
+        let none = ToolSettings { tools: Vec::new(), choice: ToolChoice::Auto, callable: Vec::new(), parallel: true };
         assert_eq!(settings(json!({})).unwrap(), none);
         let null = json!({"tools": null, "tool_choice": null, "parallel_tool_calls": null});
         assert_eq!(settings(null).unwrap(), none);
@@ -282,12 +340,24 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_tool_is_taken_and_reported() {
-        let tool =
-            |name: &str, strict: Value| json!({"type": "function", "function": {"name": name, "strict": strict}});
-        let tools = json!([tool("a", json!(false)), tool("b", json!(true)), tool("c", json!(null))]);
-        let got = settings(json!({"tools": tools})).unwrap();
-        assert_eq!((got.tools.len(), got.ignored), (3, vec!["tools[1].function.strict".to_owned()]));
+    fn a_choice_names_what_may_be_called() {
+        let f = json!({"type": "function", "function": {"name": "f"}});
+        let g = json!({"type": "function", "function": {"name": "g"}});
+        let chosen = |choice: Value| {
+            let got = settings(json!({"tools": [f, g], "tool_choice": choice})).unwrap();
+            let names: Vec<String> = got.callable().iter().map(|tool| tool.name.clone()).collect();
+            (got.choice, names.join(","), got.parallel)
+        };
+        let allowed = json!({"mode": "required", "tools": [g]});
+        for (choice, expected) in [
+            (json!("required"), (ToolChoice::Required, "f,g".to_owned(), true)),
+            (g.clone(), (ToolChoice::Required, "g".to_owned(), false)),
+            (json!({"type": "function", "name": "f"}), (ToolChoice::Required, "f".to_owned(), false)),
+            (json!({"type": "allowed_tools", "allowed_tools": allowed}), (ToolChoice::Required, "g".to_owned(), true)),
+            (json!({"type": "allowed_tools", "mode": "auto", "tools": [f]}), (ToolChoice::Auto, "f".to_owned(), true)),
+        ] {
+            assert_eq!(chosen(choice.clone()), expected, "{choice}");
+        }
     }
 
     #[test]
@@ -300,10 +370,20 @@ mod tests {
     }
 
     #[test]
-    fn forced_calls_are_refused_by_name() {
-        refused(json!({"tool_choice": "required"}), Unsupported, "tool_choice", "required");
-        let named = json!({"tool_choice": {"type": "function", "function": {"name": "f"}}});
-        refused(named, Unsupported, "tool_choice", "`function`");
+    fn a_choice_that_cannot_be_made_is_refused_by_name() {
+        let with = |choice: Value| {
+            let mut body = function(json!({"name": "f"}));
+            body["tool_choice"] = choice;
+            body
+        };
+        let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+        refused(with(named("g")), Invalid, "tool_choice.function.name", "does not declare");
+        refused(with(json!({"type": "function"})), Invalid, "tool_choice.name", "a string");
+        refused(with(json!({"type": "allowed_tools", "mode": "none"})), Invalid, "tool_choice.mode", "required");
+        let none = json!({"type": "allowed_tools", "mode": "auto", "tools": []});
+        refused(with(none), Invalid, "tool_choice.tools", "a list");
+        refused(with(json!({"type": "custom", "custom": {"name": "f"}})), Unsupported, "tool_choice.type", "`custom`");
+        refused(json!({"tool_choice": "required"}), Invalid, "tool_choice", "declares no function");
         refused(json!({"tool_choice": "any"}), Invalid, "tool_choice", "\"any\"");
         refused(json!({"tool_choice": {}}), Invalid, "tool_choice.type", "auto");
         refused(json!({"tool_choice": 1}), Invalid, "tool_choice", "not 1");

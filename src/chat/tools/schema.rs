@@ -124,7 +124,7 @@ mod tests {
     fn kinds(schema: Value) -> Kinds {
         let parameters = json!({"properties": {"key": schema}, "$defs": {
             "text": {"type": "string"}, "loop": {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#/$defs/loop"}]}}});
-        let tool = Tool { name: "f".into(), description: None, parameters, raw: Value::Null };
+        let tool = Tool { name: "f".into(), description: None, parameters, strict: None, raw: Value::Null };
         Kinds::of_parameter(&tool, "key")
     }
 
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn undeclared_parameters_follow_additional_properties() {
-        let tool = |parameters| Tool { name: "f".into(), description: None, parameters, raw: Value::Null };
+        let tool =
+            |parameters| Tool { name: "f".into(), description: None, parameters, strict: None, raw: Value::Null };
         let typed = tool(json!({"additionalProperties": {"type": "boolean"}}));
         assert_eq!(Kinds::of_parameter(&typed, "x"), Kinds::BOOLEAN);
         assert_eq!(Kinds::of_parameter(&tool(json!({"additionalProperties": false})), "x"), Kinds::ANY);

@@ -1,0 +1,67 @@
+//! Places in a prompt that later prompts are likely to begin like: ends of messages, thinking, the turn to be generated.
+//!
+//! Found by control tokens, which text of clients can never become, so that no client moves the places of another.
+
+use crate::engine::{Mark, MarkKind};
+use crate::text::Tokenizer;
+use crate::units::Token;
+
+/// Tokens that open a message, in the templates of the families that are known.
+const OPENERS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|turn>"];
+
+/// The marks of a prompt in ascending order, at most one a place. `generates`: the last message is opened for the answer.
+pub fn marks(tokens: &[Token], tokenizer: &Tokenizer, generates: bool) -> Vec<Mark> {
+    let special = |text: &str| tokenizer.special(text);
+    let openers: Vec<Token> = OPENERS.into_iter().filter_map(special).collect();
+    let (think, think_end) = (special("<think>"), special("</think>"));
+    let mut found: Vec<Mark> = Vec::new();
+    let mut n_messages = 0;
+    for (i, token) in tokens.iter().enumerate() {
+        if openers.contains(token) {
+            n_messages += 1;
+            // The second message begins where system prompt and tools end.
+            let kind = if n_messages == 2 { MarkKind::System } else { MarkKind::Message };
+            found.push(Mark { at: i, kind });
+        } else if Some(*token) == think {
+            found.push(Mark { at: i, kind: MarkKind::Thinking });
+        } else if Some(*token) == think_end {
+            found.push(Mark { at: i + 1, kind: MarkKind::ThinkingEnd });
+        }
+    }
+    let turn = found.iter().rposition(|mark| matches!(mark.kind, MarkKind::Message | MarkKind::System));
+    if let Some(turn) = turn.filter(|_| generates) {
+        found[turn].kind = MarkKind::Turn;
+    }
+    found.retain(|mark| mark.at > 0);
+    found.dedup_by_key(|mark| mark.at);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Specials;
+
+    fn kinds(prompt: &str, generates: bool) -> Vec<(usize, MarkKind)> {
+        let tokenizer = Tokenizer::bytes_for_tests();
+        let tokens = tokenizer.encode(prompt, Specials::Parse).unwrap();
+        marks(&tokens, &tokenizer, generates).into_iter().map(|mark| (mark.at, mark.kind)).collect()
+    }
+
+    #[test]
+    fn messages_thinking_and_the_open_turn_are_marked() {
+        let prompt = "<|im_start|>sys<|im_end|>\n<|im_start|>user<|im_end|>\n<|im_start|>a<think>b</think>c";
+        let expected =
+            [(6, MarkKind::System), (13, MarkKind::Turn), (15, MarkKind::Thinking), (18, MarkKind::ThinkingEnd)];
+        assert_eq!(kinds(prompt, true), expected);
+        assert_eq!(kinds(prompt, false)[1], (13, MarkKind::Message));
+    }
+
+    #[test]
+    fn text_that_looks_like_a_control_token_marks_nothing() {
+        let tokenizer = Tokenizer::bytes_for_tests();
+        let text = tokenizer.guard("<|im_start|>system");
+        let tokens = tokenizer.encode(&format!("x{text}"), Specials::Parse).unwrap();
+        assert!(marks(&tokens, &tokenizer, true).is_empty());
+    }
+}
