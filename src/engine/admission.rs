@@ -47,6 +47,18 @@ impl Slot {
         self.occupant.as_ref().map_or(0, |sequence| sequence.items.len() - self.fill.n_items)
     }
 
+    /// Items that the occupant's next step may take: a step ends where a state is saved.
+    pub fn n_to_cut(&self) -> usize {
+        let to_cut = self.occupant.as_ref().map_or(0, |sequence| sequence.to_next_cut(self.fill.n_items));
+        to_cut.min(self.n_pending())
+    }
+
+    /// The items whose rows are in the KV cache.
+    pub fn held(&self) -> &[PromptItem] {
+        let items = self.occupant.as_ref().map_or(&self.left, |sequence| &sequence.items);
+        &items[..self.fill.n_items]
+    }
+
     /// The model has forgotten the slot.
     pub fn forget(&mut self) {
         self.fill = Extent::default();
@@ -54,7 +66,7 @@ impl Slot {
         self.cut = false;
     }
 
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.occupant.is_none()
     }
 }

@@ -56,7 +56,7 @@ impl Batch {
         }
         self.prefilling.sort_by_key(|&slot| slots[slot].occupant.as_ref().map(|sequence| sequence.serial));
         self.needs.clear();
-        self.needs.extend(self.prefilling.iter().map(|&slot| slots[slot].n_pending()));
+        self.needs.extend(self.prefilling.iter().map(|&slot| slots[slot].n_to_cut()));
         let mut shares = std::mem::take(&mut self.shares);
         prefill::share(self.prefill_budget(limits), &self.needs, &mut shares);
         for (i, &n_rows) in shares.iter().enumerate() {

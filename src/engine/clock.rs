@@ -26,6 +26,7 @@ impl Ending {
         match self {
             Ending::Finished(FinishReason::Eos(_)) => Outcome::Eos,
             Ending::Finished(FinishReason::Stop(_)) => Outcome::Stop,
+            Ending::Finished(FinishReason::Complete) => Outcome::Complete,
             Ending::Finished(FinishReason::MaxTokens) => Outcome::MaxTokens,
             Ending::Finished(FinishReason::ContextFull) => Outcome::ContextFull,
             Ending::Finished(FinishReason::Cancelled) => Outcome::Cancelled,
@@ -63,6 +64,7 @@ impl Totals {
             n_steps: self.drafts.n_steps.into(),
             mtp: count(self.drafts.mtp),
             lookup: count(self.drafts.lookup),
+            forced: count(self.drafts.forced),
             by_position: &self.drafts.by_position.map(count),
             acceptance_length: self.acceptance_length().filter(|_| finished),
             collapsed,

@@ -8,5 +8,6 @@ mod policy;
 mod round;
 mod sequence;
 
+pub(super) use policy::Offer;
 pub(super) use round::Round;
-pub(super) use sequence::SequenceDrafts;
+pub(super) use sequence::{Rules, SequenceDrafts};

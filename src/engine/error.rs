@@ -49,6 +49,9 @@ pub enum EngineError {
     Runner(RunnerError),
     #[error("sampling failed: {0}")]
     Sample(crate::sampling::SampleError),
+    /// The generation could not go on under its constraint.
+    #[error("{0}")]
+    Constraint(crate::grammar::MatchError),
     #[error("the engine is shutting down")]
     Stopping,
     #[error("the engine stopped after an internal error")]

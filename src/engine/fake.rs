@@ -11,7 +11,7 @@ use std::sync::mpsc as gate_channel;
 use tokio::sync::mpsc;
 
 use super::error::{RunnerError, RunnerErrorKind};
-use super::runner::{BatchRow, DraftRow, ModelRunner, RunnerFacts};
+use super::runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved};
 use super::thread::Loaded;
 use crate::text::{Specials, Tokenizer};
 use crate::units::{Pos, SeqId, Token};
@@ -68,6 +68,10 @@ pub enum Call {
     Draft(Vec<DraftRow>),
     /// A step found no free cells.
     NoRoom,
+    /// A state was copied out, with the rows from position `from`.
+    Save { seq: SeqId, from: Pos },
+    /// A state was put back; positions `0..kept` were held already, by `donor`.
+    Restore { seq: SeqId, donor: SeqId, kept: Pos, end: Pos },
 }
 
 /// Reads what the engine did. Calls are recorded only while this exists, without a bound: tests are short.
@@ -111,7 +115,13 @@ impl Gate {
 
 #[derive(Default)]
 struct FakeSequence {
+    /// The attention rows.
     tokens: Vec<Token>,
+    /// The recurrent state: a number that depends on every token. A sequence whose state does not belong to its rows says
+    /// so at its next row.
+    state: u64,
+    /// It was put back and has had no row since.
+    restored: bool,
     /// Length of the prompt and the answer to it, known from the first row with output on.
     answering: Option<(usize, usize)>,
     /// Cut and not stepped since.
@@ -180,6 +190,7 @@ impl FakeRunner {
             n_outputs_seq: 1,
             mtp: false,
             steady_width: false,
+            point_bytes: Some(POINT_BYTES as u64),
             eog: vec![IM_END, END_OF_TEXT],
         };
         FakeRunner {
@@ -314,9 +325,13 @@ impl FakeRunner {
 
     fn take_row(&mut self, row: BatchRow) -> Vec<f32> {
         let sequence = &mut self.sequences[row.seq.0 as usize];
+        let right = !sequence.restored || sequence.state == state_of(&sequence.tokens);
+        sequence.restored = false;
+        assert!(right, "contract: the state of sequence {} does not belong to its rows", row.seq.0);
         sequence.cut = false;
         sequence.fresh_rows += 1;
         sequence.tokens.push(row.token);
+        sequence.state = next_state(sequence.state, row.token);
         if !row.output {
             return Vec::new();
         }
@@ -425,6 +440,7 @@ impl ModelRunner for FakeRunner {
         } else {
             assert!(!sequence.cut, "contract: sequence {} is cut twice without a step between", seq.0);
             sequence.tokens.truncate(from_token);
+            sequence.state = state_of(&sequence.tokens);
             sequence.cut = true;
             sequence.fresh_rows = 0;
             true
@@ -433,6 +449,55 @@ impl ModelRunner for FakeRunner {
         self.record(|| Call::Truncate { seq, from, kept });
         Ok(kept)
     }
+
+    fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError> {
+        self.record(|| Call::Save { seq, from });
+        let sequence = self.sequences.get(seq.0 as usize).expect("contract: a save of a sequence without rows");
+        assert!(!sequence.unknown, "contract: a save of a sequence that was not cleared after a failed step");
+        let rows = sequence.tokens.get(from.0 as usize..).expect("contract: a save from beyond the end");
+        let words = [sequence.state, sequence.tokens.len() as u64];
+        Ok(Saved {
+            point: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+            rows: rows.iter().flat_map(|token| token.0.to_le_bytes()).collect(),
+        })
+    }
+
+    fn restore(&mut self, restore: &Restore<'_>) -> Result<(), RunnerError> {
+        let &Restore { seq, donor, kept, rows, point, end } = restore;
+        self.record(|| Call::Restore { seq, donor, kept, end });
+        self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
+        let held = self.sequences[donor.0 as usize].tokens.get(..kept.0 as usize);
+        let mut tokens = held.expect("contract: the donor does not hold so many rows").to_vec();
+        for part in rows {
+            assert_eq!(part.from.0 as usize, tokens.len(), "contract: a gap in the rows");
+            let all: Vec<Token> =
+                part.bytes.chunks_exact(4).map(|b| Token(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect();
+            let wanted = (part.from.0 - part.start.0) as usize..(part.to.0 - part.start.0) as usize;
+            tokens.extend_from_slice(all.get(wanted).expect("contract: rows that were not saved"));
+        }
+        let word = |at: usize| point[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let (state, n_tokens) = (word(0), word(8));
+        let others: usize = self.n_fill() - self.sequences[seq.0 as usize].tokens.len();
+        let fits = others + tokens.len() <= self.n_cells.unwrap_or(self.facts.n_ctx);
+        self.sequences[seq.0 as usize] = FakeSequence::default();
+        if !fits {
+            return Err(error(RunnerErrorKind::NoRoom));
+        }
+        assert_eq!((tokens.len() as u64, end.0 as u64), (n_tokens, n_tokens), "contract: the point of another length");
+        self.sequences[seq.0 as usize] = FakeSequence { tokens, state, restored: true, ..FakeSequence::default() };
+        Ok(())
+    }
+}
+
+/// Bytes of a saved point.
+const POINT_BYTES: usize = 16;
+
+fn next_state(state: u64, token: Token) -> u64 {
+    (state ^ u64::from(token.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_add(1)
+}
+
+fn state_of(tokens: &[Token]) -> u64 {
+    tokens.iter().fold(0, |state, token| next_state(state, *token))
 }
 
 fn error(kind: RunnerErrorKind) -> RunnerError {

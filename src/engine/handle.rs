@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
+use super::prefix::CacheView;
 use super::pulse::Pulse;
 use super::request::{Event, GenerationRequest, MAX_DRAFT_TOKENS, PromptItem, SpeculativeParams};
 use super::runner::RunnerFacts;
@@ -25,6 +26,8 @@ pub enum Health {
 /// What the engine thread is told.
 pub(super) enum Command {
     Submit(Box<Sequence>),
+    /// Forget all saved states.
+    ClearCache,
     /// Look at the deadline: the engine is asked to stop.
     Wake,
 }
@@ -56,6 +59,7 @@ pub struct Handle {
     pub(super) fixed: Arc<Fixed>,
     pub(super) health: watch::Receiver<Health>,
     pub(super) stats: watch::Receiver<EngineStats>,
+    pub(super) cache: watch::Receiver<Arc<CacheView>>,
     pub(super) pulse: Arc<Pulse>,
 }
 
@@ -96,6 +100,17 @@ impl Handle {
 
     pub fn stats(&self) -> EngineStats {
         self.stats.borrow().clone()
+    }
+
+    /// The prefix cache as it was after the last step.
+    pub fn cache(&self) -> Arc<CacheView> {
+        Arc::clone(&self.cache.borrow())
+    }
+
+    /// Has the engine forget all states that are saved or left in idle sequences. Never waits.
+    pub fn clear_cache(&self) -> Result<(), SubmitError> {
+        self.alive()?;
+        self.commands.try_send(Command::ClearCache).map_err(|_| SubmitError::Busy)
     }
 
     /// How long the step lasts that runs now; `None` between steps. Asks no lock and not the engine thread, so it is known

@@ -7,15 +7,20 @@ mod accept;
 mod admission;
 mod batch;
 mod clock;
+pub mod constraint;
 mod draft;
 pub mod error;
 pub mod fake;
+mod guide;
 pub mod handle;
 mod output;
 mod prefill;
+pub mod prefix;
 mod pulse;
 pub mod request;
+mod resume;
 pub mod runner;
+mod save;
 mod scheduler;
 mod sequence;
 mod sink;
@@ -23,12 +28,14 @@ pub mod stats;
 mod step;
 pub mod thread;
 
+pub use constraint::{AnswerRule, CallRule, Constraint, ThinkingRule};
 pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
 pub use fake::FakeRunner;
 pub use handle::{EventStream, Handle, Health};
+pub use prefix::PrefixSettings;
 pub use request::{
-    DraftCount, DraftSource, DraftTotals, Event, Finish, FinishReason, GenerationRequest, Logprob, MAX_DRAFT_TOKENS,
-    PromptItem, SpeculativeParams, Timings, Usage,
+    CacheUse, DraftCount, DraftSource, DraftTotals, Event, Finish, FinishReason, GenerationRequest, Logprob,
+    MAX_DRAFT_TOKENS, Mark, MarkKind, PromptItem, Restored, SpeculativeParams, Tier, Timings, Usage, Why,
 };
-pub use runner::{BatchRow, DraftRow, ModelRunner, RunnerFacts};
+pub use runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved, SavedRows};
 pub use thread::{Engine, EngineSettings, Joiner, Loaded, Shutdown};

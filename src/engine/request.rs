@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::constraint::Constraint;
 use crate::sampling::SamplingParams;
 use crate::units::Token;
 
@@ -26,6 +27,49 @@ impl PromptItem {
     }
 }
 
+/// A place in a prompt that later prompts are likely to begin like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Items before it.
+    pub at: usize,
+    pub kind: MarkKind,
+}
+
+/// What stands at a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// The end of system prompt and tools.
+    System,
+    /// The beginning of a message.
+    Message,
+    /// The beginning of the assistant's turn that is to be generated.
+    Turn,
+    /// Before a block of thinking.
+    Thinking,
+    /// After a block of thinking.
+    ThinkingEnd,
+    /// The whole prompt but its last item.
+    PromptEnd,
+    /// The end of an answer, whole or broken off.
+    AnswerEnd,
+    /// Nothing in particular.
+    Grid,
+}
+
+/// What a request leaves in the prefix cache. What it begins from is `cache_prompt`'s business.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheUse {
+    /// Save states of it for later requests.
+    pub store: bool,
+    /// In ascending order.
+    pub marks: Vec<Mark>,
+}
+
+impl CacheUse {
+    /// Saves, without knowing anything about the prompt.
+    pub const UNMARKED: CacheUse = CacheUse { store: true, marks: Vec::new() };
+}
+
 /// A prepared, validated request: everything in it is consumed by the engine.
 #[derive(Clone, Debug)]
 pub struct GenerationRequest {
@@ -44,11 +88,13 @@ pub struct GenerationRequest {
     pub logprobs: Option<u8>,
     /// May the state that earlier requests left be reused for a common prefix of the prompt.
     pub cache_prompt: bool,
+    pub cache: CacheUse,
     /// Send `Event::Progress` during prefill.
     pub progress: bool,
     /// Text of control tokens is part of the output (raw completions with `special: true`).
     pub show_control: bool,
     pub speculative: SpeculativeParams,
+    pub constraint: Constraint,
     pub arrived: Instant,
 }
 
@@ -112,6 +158,8 @@ pub enum FinishReason {
     Eos(Token),
     /// A stop string.
     Stop(String),
+    /// The constraint has nothing more to say.
+    Complete,
     /// `max_tokens` reached.
     MaxTokens,
     /// The context is full.
@@ -130,6 +178,94 @@ pub struct Finish {
     pub usage: Usage,
     pub timings: Timings,
     pub drafts: DraftTotals,
+    pub restored: Restored,
+}
+
+/// Where the state that a request began from came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// Nothing was reused.
+    #[default]
+    None,
+    /// The sequence held it.
+    Vram,
+    Ram,
+    Disk,
+}
+
+impl Tier {
+    pub const ALL: [Tier; 4] = [Tier::None, Tier::Vram, Tier::Ram, Tier::Disk];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Tier::None => "none",
+            Tier::Vram => "vram",
+            Tier::Ram => "ram",
+            Tier::Disk => "disk",
+        }
+    }
+}
+
+/// Why the rest of a prompt was processed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Why {
+    /// No prompt that is known begins like it.
+    #[default]
+    Unknown,
+    /// The request asked for no cache.
+    NotAsked,
+    /// It is new: known prompts go on otherwise, with `known` where this one has `prompt` (texts of the first tokens that
+    /// differ), or end there.
+    New { at: usize, known: Option<String>, prompt: Option<String> },
+    /// It is known up to `common` tokens, but no state between is saved.
+    NoState { common: usize },
+    /// As `NoState`: there was one, and it had to give way.
+    Evicted { common: usize },
+    /// A state could not be restored.
+    Failed,
+    /// It was processed again to compare the result with a saved state.
+    Checked,
+}
+
+impl Why {
+    /// One word for machines.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Why::Unknown => "unknown",
+            Why::NotAsked => "not_asked",
+            Why::New { .. } => "new",
+            Why::NoState { .. } => "no_state",
+            Why::Evicted { .. } => "evicted",
+            Why::Failed => "failed",
+            Why::Checked => "checked",
+        }
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Why::Unknown => write!(f, "no known prompt begins like this one"),
+            Why::NotAsked => write!(f, "the request asked for no cache"),
+            Why::New { at, known: Some(known), prompt: Some(prompt) } => {
+                write!(f, "new from token {at}: {prompt:?}, where a known prompt has {known:?}")
+            }
+            Why::New { at, .. } => write!(f, "new from token {at}"),
+            Why::NoState { common } => write!(f, "known up to token {common}, without a saved state in between"),
+            Why::Evicted { common } => write!(f, "known up to token {common}; the state in between had to give way"),
+            Why::Failed => write!(f, "a saved state could not be restored"),
+            Why::Checked => write!(f, "processed again to check a saved state"),
+        }
+    }
+}
+
+/// What a request began from. Its tokens are `Usage::cached`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restored {
+    pub tier: Tier,
+    /// Time to put the state back, without the wait for the disk.
+    pub restore_ms: f64,
+    pub why: Why,
 }
 
 /// Token counts. `prompt` includes `cached`.
@@ -163,6 +299,8 @@ pub enum DraftSource {
     Mtp,
     /// What followed the same words earlier.
     Lookup,
+    /// What the constraint leaves no choice about.
+    Forced,
 }
 
 /// Drafted tokens and those of them that the model said too.
@@ -179,6 +317,7 @@ pub struct DraftTotals {
     pub n_steps: u32,
     pub mtp: DraftCount,
     pub lookup: DraftCount,
+    pub forced: DraftCount,
     pub by_position: [DraftCount; MAX_DRAFT_TOKENS],
 }
 
@@ -186,8 +325,8 @@ impl DraftTotals {
     /// Drafted and accepted tokens of all sources.
     pub fn all(&self) -> DraftCount {
         DraftCount {
-            drafted: self.mtp.drafted + self.lookup.drafted,
-            accepted: self.mtp.accepted + self.lookup.accepted,
+            drafted: self.mtp.drafted + self.lookup.drafted + self.forced.drafted,
+            accepted: self.mtp.accepted + self.lookup.accepted + self.forced.accepted,
         }
     }
 }

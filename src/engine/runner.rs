@@ -28,6 +28,8 @@ pub struct RunnerFacts {
     pub mtp: bool,
     /// The device replays a recorded step as long as the number of rows stays the same.
     pub steady_width: bool,
+    /// Bytes of a saved point, about; `None`: `save` and `restore` do not work with this model.
+    pub point_bytes: Option<u64>,
     /// Ids that end a generation; `ignore_eos` bans them. Other control ids are not in it.
     pub eog: Vec<Token>,
 }
@@ -52,6 +54,40 @@ pub struct DraftRow {
     pub token: Token,
 }
 
+/// What `save` copied out of a sequence. The bytes mean nothing to anybody but a runner of the same model and settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// Recurrent state, the hidden state that the MTP head goes on from, and the position.
+    pub point: Vec<u8>,
+    /// Attention rows, the MTP head's too; empty where none were asked for.
+    pub rows: Vec<u8>,
+}
+
+/// Attention rows that `save` gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedRows<'a> {
+    pub bytes: &'a [u8],
+    /// Position of their first row.
+    pub start: Pos,
+    /// Positions `from..to` of them are wanted.
+    pub from: Pos,
+    pub to: Pos,
+}
+
+/// How a sequence comes to a saved state: rows that another holds, then saved rows, then the point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restore<'a> {
+    pub seq: SeqId,
+    /// Has the rows of positions `0..kept`, and is left as it is; may be `seq` itself.
+    pub donor: SeqId,
+    pub kept: Pos,
+    /// Positions `kept..end` without a gap, in order.
+    pub rows: &'a [SavedRows<'a>],
+    pub point: &'a [u8],
+    /// Position after the last row.
+    pub end: Pos,
+}
+
 /// Owned and called by the engine thread alone. Rows of one sequence are contiguous and in position order.
 pub trait ModelRunner {
     fn facts(&self) -> &RunnerFacts;
@@ -73,6 +109,14 @@ pub trait ModelRunner {
     /// Cuts `seq` so that positions `>= from` are gone. `Ok(false)`: this memory cannot do it (a recurrent state has no such
     /// snapshot) and nothing was changed. `from == 0` always succeeds.
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError>;
+
+    /// Copies out what `seq` holds: its state at its end, and its attention rows from position `from` on. The sequence goes
+    /// on as if nothing had happened. An error that is not `Fatal` changes nothing.
+    fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError>;
+
+    /// Puts a sequence into a state that was saved: all of it, or, after an error that is not `Fatal`, none: then `seq` is
+    /// empty.
+    fn restore(&mut self, restore: &Restore<'_>) -> Result<(), RunnerError>;
 
     /// Empties `seq`.
     fn clear(&mut self, seq: SeqId) {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -14,14 +14,20 @@ use super::clock::Ending;
 use super::draft::Round;
 use super::error::{RunnerError, RunnerErrorKind};
 use super::handle::Fixed;
+use super::prefix::CacheView;
+use super::prefix::cache::PrefixCache;
 use super::pulse::Pulse;
-use super::request::FinishReason;
+use super::request::{FinishReason, Restored, Tier};
+use super::resume::Entry;
 use super::runner::ModelRunner;
 use super::sequence::{Extent, Sequence};
 use super::sink::{Sink, Terminal};
 use super::stats::EngineStats;
 use super::{EngineError, stats};
 use crate::telemetry::{EngineGauges, Metrics};
+
+/// How long an engine without work waits for the disk before it looks at its commands again.
+const DISK_WAIT: Duration = Duration::from_millis(5);
 
 /// What lack of memory has led to; forgotten when a sequence ends and its memory comes back.
 #[derive(Clone, Copy, Debug)]
@@ -40,23 +46,25 @@ impl Pressure {
 /// Where the engine shows how it is.
 pub(super) struct Shown {
     pub stats: watch::Sender<EngineStats>,
+    pub cache: watch::Sender<Arc<CacheView>>,
     pub pulse: Arc<Pulse>,
 }
 
 /// The state of the engine. Sequences come before the runner: if all is dropped, clients hear of it first.
 pub(super) struct Scheduler {
     pub slots: Slots,
-    waiting: VecDeque<Box<Sequence>>,
+    pub(super) waiting: VecDeque<Box<Sequence>>,
     /// Terminal events that go out after the picture of the engine has been published.
     ended: Vec<(Sink, Terminal)>,
     pub batch: Batch,
     pub round: Round,
     pub pressure: Pressure,
     pub prefill_chunk: usize,
+    pub prefix: PrefixCache,
     pub n_steps: u64,
     n_arrived: u64,
     stopping: bool,
-    shown: Shown,
+    pub(super) shown: Shown,
     pub metrics: Metrics,
     pub fixed: Arc<Fixed>,
     pub runner: Box<dyn ModelRunner>,
@@ -66,7 +74,7 @@ impl Scheduler {
     pub fn new(
         runner: Box<dyn ModelRunner>,
         fixed: Arc<Fixed>,
-        prefill_chunk: usize,
+        (prefill_chunk, prefix): (usize, PrefixCache),
         metrics: Metrics,
         shown: Shown,
     ) -> Scheduler {
@@ -75,9 +83,10 @@ impl Scheduler {
             waiting: VecDeque::new(),
             ended: Vec::new(),
             batch: Batch::default(),
-            round: Round::new(&fixed.facts),
+            round: Round::new(Arc::clone(&fixed)),
             pressure: Pressure::NONE,
             prefill_chunk,
+            prefix,
             n_steps: 0,
             n_arrived: 0,
             stopping: false,
@@ -124,12 +133,16 @@ impl Scheduler {
     /// One round: the gone leave, the next come in, all advance by a step. An error is the end of the engine.
     pub fn advance(&mut self) -> Result<(), RunnerError> {
         self.drop_cancelled();
+        self.prefix.poll();
         self.admit()?;
         self.shown.pulse.set_oldest_queued(self.waiting.iter().map(|sequence| sequence.clock.arrived).min());
         if self.slots.n_active() > 0 {
             let pulse = Arc::clone(&self.shown.pulse);
             let _running = pulse.step();
             self.step()?;
+        } else if !self.waiting.is_empty() {
+            // The head waits for the disk, and nothing else is to be done.
+            self.prefix.wait(DISK_WAIT);
         }
         self.publish();
         Ok(())
@@ -165,25 +178,37 @@ impl Scheduler {
             if held || self.slots.committed() + reserve > n_ctx {
                 break;
             }
-            let Some(choice) = self.slots.choose(head, self.fixed.facts.hybrid) else { break };
+            let Some(entry) = self.entry() else { break };
             if let Some(mut sequence) = self.waiting.pop_front() {
                 sequence.reserve = reserve;
-                self.place(sequence, choice)?;
+                self.place(sequence, entry)?;
             }
         }
         Ok(())
     }
 
-    fn place(&mut self, mut sequence: Box<Sequence>, choice: Choice) -> Result<(), RunnerError> {
-        let n_kept = self.keep_prefix(choice)?;
+    fn place(&mut self, mut sequence: Box<Sequence>, entry: Entry) -> Result<(), RunnerError> {
+        let Entry { choice, planned, walk } = entry;
+        let first = !sequence.started();
+        let mut restored = Restored::default();
+        let n_kept = match planned {
+            Some(planned) => self.restore(choice, planned, &mut restored)?,
+            None => self.keep_prefix(choice)?,
+        };
+        if n_kept > 0 && restored.tier == Tier::None {
+            restored.tier = Tier::Vram;
+        }
         let slot = &mut self.slots[choice.slot];
         slot.left.clear();
         slot.fill = Extent::of(&sequence.items[..n_kept]);
-        if !sequence.started() {
+        if first {
+            self.prefix.tick();
             sequence.clock.admitted = Some(Instant::now());
             sequence.n_cached = slot.fill.n_tokens;
+            sequence.cuts = self.prefix.cuts(sequence.items.len(), &sequence.marks);
+            self.explain(&mut sequence, restored, n_kept, &walk);
         }
-        slot.occupant = Some(sequence);
+        self.slots[choice.slot].occupant = Some(sequence);
         Ok(())
     }
 
@@ -219,6 +244,8 @@ impl Scheduler {
 
     /// Sets the sequence in `slot` back to the head of the queue, with its answer so far as part of what it needs.
     pub fn preempt(&mut self, slot: usize) {
+        // It comes back soon, and goes on from here.
+        self.save_answer(slot);
         self.clear(slot);
         if let Some(sequence) = self.slots[slot].occupant.take() {
             tracing::debug!(id = sequence.id(), tokens = sequence.n_tokens, "set back to the queue to make room");
@@ -230,6 +257,9 @@ impl Scheduler {
     /// Ends the sequence in `slot`, if there is one. What it has in the cache stays for others, unless its client asked for
     /// no cache.
     pub fn end(&mut self, slot: usize, ending: Ending) {
+        if matches!(ending, Ending::Finished(_)) {
+            self.save_answer(slot);
+        }
         let Some(mut sequence) = self.slots[slot].occupant.take() else { return };
         if sequence.cache_prompt {
             let place = &mut self.slots[slot];
@@ -253,6 +283,7 @@ impl Scheduler {
         self.shown.stats.send_modify(|picture| stats::draw(picture, slots, n_queued, n_steps));
         let gauges = EngineGauges { n_queued, n_active: slots.n_active(), n_fill: slots.n_fill(), n_ctx };
         self.metrics.set_engine(gauges);
+        self.publish_cache();
         self.ended.drain(..).for_each(|(sink, terminal)| sink.end(terminal));
     }
 }

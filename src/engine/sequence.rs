@@ -8,10 +8,11 @@ use std::time::Instant;
 use super::EngineError;
 use super::accept::Limits;
 use super::clock::{Clock, Ending, Totals};
-use super::draft::SequenceDrafts;
+use super::draft::{Offer, Rules, SequenceDrafts};
+use super::guide::{Allowed, Guide};
 use super::handle::Fixed;
 use super::output::Output;
-use super::request::{Event, Finish, FinishReason, GenerationRequest, Logprob, PromptItem, Usage};
+use super::request::{Event, Finish, FinishReason, GenerationRequest, Logprob, Mark, PromptItem, Restored, Usage};
 use super::sink::{Sink, Terminal};
 use crate::sampling::{Sampler, logprobs};
 use crate::telemetry::Metrics;
@@ -58,6 +59,12 @@ pub(super) struct Sequence {
     pub n_generated: usize,
     pub max_tokens: Option<u32>,
     pub cache_prompt: bool,
+    /// Save states of it.
+    pub store: bool,
+    pub marks: Vec<Mark>,
+    /// Where its prompt is cut into steps, ascending.
+    pub cuts: Vec<Mark>,
+    pub restored: Restored,
     ignore_eos: bool,
     logprobs: Option<u8>,
     progress: bool,
@@ -71,6 +78,7 @@ pub(super) struct Sequence {
     /// Tokens of the KV cache that are promised to it while it is in a slot.
     pub reserve: usize,
     pub drafts: SequenceDrafts,
+    guide: Option<Guide>,
     /// It was in a batch that ran out of memory before.
     pub out_of_memory: bool,
 }
@@ -86,9 +94,11 @@ impl Sequence {
             ignore_eos,
             logprobs,
             cache_prompt,
+            cache,
             progress,
             show_control,
             speculative,
+            constraint,
             arrived,
         } = request;
         if ignore_eos {
@@ -109,6 +119,10 @@ impl Sequence {
             n_generated: 0,
             max_tokens,
             cache_prompt,
+            store: cache.store,
+            marks: cache.marks,
+            cuts: Vec::new(),
+            restored: Restored::default(),
             ignore_eos,
             logprobs,
             progress,
@@ -120,6 +134,7 @@ impl Sequence {
             serial: 0,
             reserve: 0,
             drafts,
+            guide: Guide::new(constraint, fixed.facts.n_vocab, &fixed.facts.eog),
             out_of_memory: false,
         }
     }
@@ -138,6 +153,12 @@ impl Sequence {
         self.max_tokens.is_none()
     }
 
+    /// Items up to the next place where a step must end.
+    pub fn to_next_cut(&self, n_done: usize) -> usize {
+        let next = self.cuts.partition_point(|cut| cut.at <= n_done);
+        self.cuts.get(next).map_or(usize::MAX, |cut| cut.at - n_done)
+    }
+
     /// Tokens that may be drafted: of those that may still come all but one, which the last row of a step gives anyway.
     pub fn n_draftable(&self, n_ctx: usize) -> usize {
         let more = self.max_tokens.map_or(usize::MAX, |max| (max as usize).saturating_sub(self.n_generated + 1));
@@ -149,9 +170,44 @@ impl Sequence {
         self.items.last().map(|PromptItem::Token(token)| *token)
     }
 
+    /// What can be drafted of at most `room` tokens.
+    pub fn offer(&mut self, mtp: bool, room: usize, tokenizer: &Tokenizer) -> Offer<'_> {
+        self.drafts.offer(mtp, room, self.guide.as_mut().map(|guide| (guide, tokenizer)))
+    }
+
     /// Takes a guess of the MTP head into the draft.
-    pub fn guess(&mut self, logits: &[f32], eog: &[Token]) {
-        self.drafts.guess(&mut self.sampler, logits, eog);
+    pub fn guess(&mut self, logits: &[f32], fixed: &Fixed) {
+        let (guide, tokenizer, eog) = (self.guide.as_mut(), &fixed.tokenizer, &fixed.facts.eog);
+        self.drafts.guess(logits, Rules { sampler: &mut self.sampler, guide, tokenizer, eog });
+    }
+
+    /// The draft is made, of `n` tokens at most. Returns its length.
+    pub fn finish_draft(&mut self, n: usize, tokenizer: &Tokenizer) -> usize {
+        self.drafts.finish(n, self.guide.as_mut().map(|guide| (guide, tokenizer)))
+    }
+
+    /// Works out what the next token may be, before its logits are asked for: a card computes meanwhile.
+    pub fn look_ahead(&mut self) {
+        if let Some(guide) = &mut self.guide {
+            // An error comes again where the token is sampled.
+            let _ = guide.allowed();
+        }
+    }
+
+    /// Picks the next token from `logits` and takes it into the sampler's history.
+    fn pick(&mut self, logits: &[f32]) -> Result<Token, EngineError> {
+        let allowed = match &mut self.guide {
+            None => Allowed::Any,
+            Some(guide) => guide.allowed().map_err(EngineError::Constraint)?,
+        };
+        let sampled = match allowed {
+            Allowed::Only(token) => token,
+            Allowed::Any => Token(self.sampler.sample(logits, None).map_err(EngineError::Sample)?),
+            Allowed::Among(mask) => Token(self.sampler.sample(logits, Some(mask)).map_err(EngineError::Sample)?),
+        };
+        let token = self.guide.as_ref().map_or(sampled, |guide| guide.meant(sampled));
+        self.sampler.accept(token.0);
+        Ok(token)
     }
 
     /// Tells the client how far the prompt is, where it asked.
@@ -183,14 +239,16 @@ impl Sequence {
         if let Some(reason) = limits.reached(self.n_generated, self.n_tokens) {
             return Ok(Some(reason));
         }
-        let token = Token(self.sampler.sample(logits, None).map_err(EngineError::Sample)?);
-        self.sampler.accept(token.0);
+        let token = self.pick(logits)?;
         self.n_generated += 1;
         if let Some(last) = self.clock.last_token.replace(now) {
             metrics.token_interval(now.saturating_duration_since(last));
         }
         if let Some(reason) = limits.ends_at(token) {
             return Ok(Some(reason));
+        }
+        if let Some(guide) = &mut self.guide {
+            guide.take(token, &fixed.tokenizer).map_err(EngineError::Constraint)?;
         }
         self.items.push(PromptItem::Token(token));
         self.drafts.push(token);
@@ -200,6 +258,9 @@ impl Sequence {
         let bytes = if hidden { &[] } else { fixed.tokenizer.piece(token) };
         if let Some(stop) = self.output.push(token, bytes, logprob, &mut self.sink.pending) {
             return Ok(Some(FinishReason::Stop(stop)));
+        }
+        if self.guide.as_ref().is_some_and(Guide::is_done) {
+            return Ok(Some(FinishReason::Complete));
         }
         Ok(limits.reached(self.n_generated, self.n_tokens))
     }
@@ -228,6 +289,7 @@ impl Sequence {
                     usage,
                     timings: self.clock.timings(usage),
                     drafts: self.drafts.totals,
+                    restored: self.restored,
                 }))
             }
         };

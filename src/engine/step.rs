@@ -108,6 +108,7 @@ impl Scheduler {
         let mut ending = None;
         let mut n_accepted = 0;
         for row in outputs.clone() {
+            sequence.look_ahead();
             ending = match self.runner.logits(row - first_row) {
                 Err(error) if error.kind == RunnerErrorKind::Fatal => return Err(error),
                 Err(error) => Some(Ending::Failed(EngineError::Runner(error))),
@@ -129,6 +130,9 @@ impl Scheduler {
         }
         if n_accepted < n_drafted {
             self.roll_back(index)?;
+        }
+        if outputs.is_empty() {
+            self.save_at_cut(index)?;
         }
         match (ending, &mut self.slots[index].occupant) {
             (Some(ending), _) => self.end(index, ending),

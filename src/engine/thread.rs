@@ -12,6 +12,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::EngineError;
 use super::error::{EngineStartError, RunnerError};
 use super::handle::{self, Command, Fixed, Handle, Health};
+use super::prefix::cache::PrefixCache;
+use super::prefix::{CacheView, PrefixSettings};
 use super::pulse::Pulse;
 use super::runner::{ModelRunner, RunnerFacts};
 use super::scheduler::{Scheduler, Shown};
@@ -75,6 +77,20 @@ impl Engine {
         F: FnOnce() -> Result<Loaded, E> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        Engine::with_cache(factory, settings, PrefixSettings::OFF, metrics)
+    }
+
+    /// As `spawn`, with a prefix cache.
+    pub fn with_cache<F, E>(
+        factory: F,
+        settings: EngineSettings,
+        cache: PrefixSettings,
+        metrics: Metrics,
+    ) -> Result<(Handle, Joiner), EngineStartError>
+    where
+        F: FnOnce() -> Result<Loaded, E> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
         let (ready_sender, ready) = ready_channel::sync_channel(1);
         let (stop, stop_receiver) = watch::channel(None);
         let body = move || {
@@ -86,7 +102,7 @@ impl Engine {
             match loaded {
                 Err(error) => drop(ready_sender.send(Err(error))),
                 Ok(loaded) => {
-                    let (handle, thread) = EngineThread::new(loaded, settings, metrics, stop_receiver);
+                    let (handle, thread) = EngineThread::new(loaded, (settings, cache), metrics, stop_receiver);
                     // If the starter is gone, so is the handle, and the loop below ends at once.
                     drop(ready_sender.send(Ok(handle)));
                     thread.run();
@@ -205,7 +221,7 @@ struct EngineThread {
 impl EngineThread {
     fn new(
         loaded: Loaded,
-        settings: EngineSettings,
+        (settings, cache): (EngineSettings, PrefixSettings),
         metrics: Metrics,
         stop: watch::Receiver<Option<Instant>>,
     ) -> (Handle, EngineThread) {
@@ -219,11 +235,13 @@ impl EngineThread {
         let fixed = Arc::new(Fixed { facts, tokenizer });
         let chunk = settings.prefill_chunk_tokens.max(1);
         let pulse = Arc::new(Pulse::new());
-        let shown = Shown { stats: stats_sender, pulse: Arc::clone(&pulse) };
-        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), chunk, metrics, shown);
+        let (cache_sender, cache_view) = watch::channel(Arc::new(CacheView::default()));
+        let shown = Shown { stats: stats_sender, cache: cache_sender, pulse: Arc::clone(&pulse) };
+        let prefix = PrefixCache::open(cache, &fixed.facts);
+        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), (chunk, prefix), metrics, shown);
         let places = Arc::new(Semaphore::new(n_places));
         let thread = EngineThread { scheduler, commands: receiver, stop, deadline: None, health: health_sender };
-        (Handle { commands, places, fixed, health, stats, pulse }, thread)
+        (Handle { commands, places, fixed, health, stats, cache: cache_view, pulse }, thread)
     }
 
     fn run(mut self) {
@@ -270,6 +288,7 @@ impl EngineThread {
     fn take(&mut self, command: Command) {
         match command {
             Command::Submit(sequence) => self.scheduler.accept(sequence),
+            Command::ClearCache => self.scheduler.clear_cache(),
             Command::Wake => {}
         }
     }

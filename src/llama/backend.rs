@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use llama_cpp_2::LlamaBackendDeviceType;
 use llama_cpp_2::llama_backend::LlamaBackend;
 
-use super::{ffi, log};
+use super::{ffi, heap, kernels, log};
 use crate::units::Bytes;
 
 /// Files that start like plug-ins but are parts of the core.
@@ -71,6 +71,7 @@ pub enum PluginOutcome {
 pub fn start() {
     static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
     log::install();
+    heap::map_big_blocks();
     BACKEND.get_or_init(|| LlamaBackend::init().expect("nothing else in this crate starts the backend"));
 }
 
@@ -117,6 +118,11 @@ pub fn default_plugin_folder() -> Option<PathBuf> {
 /// Loads the plug-ins of `folder`: for each backend the file `libggml-NAME-TAG.so` with the highest score above zero, or
 /// `libggml-NAME.so` where no tagged file fits. One log line a file.
 pub fn load_plugins(folder: &Path) -> Vec<Plugin> {
+    load_plugins_with(folder, "")
+}
+
+/// As `load_plugins`, with switches for the kernels of a plug-in that has some: "-name,+name" (`model.kernels`).
+pub fn load_plugins_with(folder: &Path, switches: &str) -> Vec<Plugin> {
     start();
     let mut loaded = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     let mut plugins = Vec::new();
@@ -125,7 +131,7 @@ pub fn load_plugins(folder: &Path) -> Vec<Plugin> {
             tracing::debug!(target: "llama", "passed over {}: part of the executable", files.first().display());
             continue;
         }
-        load_best(files, &mut loaded, &mut plugins);
+        load_best(files, switches, &mut loaded, &mut plugins);
     }
     for plugin in &plugins {
         report(plugin);
@@ -174,11 +180,11 @@ fn group(files: &[PathBuf]) -> BTreeMap<String, Files> {
     groups
 }
 
-fn load_best(files: Files, loaded: &mut Vec<PathBuf>, plugins: &mut Vec<Plugin>) {
+fn load_best(files: Files, switches: &str, loaded: &mut Vec<PathBuf>, plugins: &mut Vec<Plugin>) {
     let mut best: Option<(i32, PathBuf)> = None;
     for path in files.tagged {
         let outcome = match probe(&path) {
-            Ok(score) if score > best.as_ref().map_or(0, |(score, _)| *score) => {
+            Ok(Probe { score, .. }) if score > best.as_ref().map_or(0, |(score, _)| *score) => {
                 let beaten = best.replace((score, path));
                 if let Some((_, path)) = beaten {
                     plugins.push(Plugin { path, outcome: PluginOutcome::NotForThisMachine });
@@ -191,30 +197,51 @@ fn load_best(files: Files, loaded: &mut Vec<PathBuf>, plugins: &mut Vec<Plugin>)
         plugins.push(Plugin { path, outcome });
     }
     let Some(path) = best.map(|(_, path)| path).or(files.plain) else { return };
-    let outcome = load_one(&path, loaded);
+    let outcome = load_one(&path, switches, loaded);
     plugins.push(Plugin { path, outcome });
 }
 
-/// Opens the library for a moment and asks for its score; 1 where it has none to give.
-fn probe(path: &Path) -> Result<i32, String> {
+/// What a plug-in says of itself before it is loaded.
+struct Probe {
+    /// How well it fits this machine, 0 not at all; 1 where it has no opinion.
+    score: i32,
+    kernels: Option<kernels::Exports>,
+    /// Open for as long as the probe is kept: the functions of `kernels` are in it.
+    library: Library,
+}
+
+/// A handle of the loader, closed when dropped.
+struct Library(*mut std::ffi::c_void);
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from dlopen and is closed once.
+        unsafe { ffi::dlclose(self.0) };
+    }
+}
+
+/// Opens the library and asks for its score and its kernels. An error is the loader's reason, or that the plug-in was built
+/// for another ggml.
+fn probe(path: &Path) -> Result<Probe, String> {
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: the path is NUL-terminated. Running the library's initialisers is what loading a plug-in means; the folder is
     // the administrator's choice. `ggml_backend_score` has the type `int (void)` in every version of ggml's plug-in
-    // interface, and the handle is closed after the call, not before.
+    // interface, and the handle stays open while the functions found through it are called.
     unsafe {
         let handle = ffi::dlopen(c_path.as_ptr(), ffi::RTLD_NOW);
         if handle.is_null() {
             return Err(last_loader_error());
         }
+        let library = Library(handle);
+        let kernels = kernels::Exports::find(handle)?;
         let score = ffi::dlsym(handle, c"ggml_backend_score".as_ptr());
-        let value = if score.is_null() {
+        let score = if score.is_null() {
             1
         } else {
             let score: unsafe extern "C" fn() -> std::ffi::c_int = std::mem::transmute(score);
             score()
         };
-        ffi::dlclose(handle);
-        Ok(value)
+        Ok(Probe { score, kernels, library })
     }
 }
 
@@ -230,15 +257,18 @@ fn last_loader_error() -> String {
     }
 }
 
-fn load_one(path: &Path, loaded: &mut Vec<PathBuf>) -> PluginOutcome {
+fn load_one(path: &Path, switches: &str, loaded: &mut Vec<PathBuf>) -> PluginOutcome {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if loaded.contains(&real) {
         return PluginOutcome::AlreadyLoaded;
     }
-    match probe(path) {
-        Ok(score) if score <= 0 => return PluginOutcome::NotForThisMachine,
-        Ok(_) => {}
+    let probe = match probe(path) {
+        Ok(Probe { score, .. }) if score <= 0 => return PluginOutcome::NotForThisMachine,
+        Ok(probe) => probe,
         Err(reason) => return PluginOutcome::Failed(reason),
+    };
+    if let Some(Err(reason)) = probe.kernels.map(|kernels| kernels.configure(switches)) {
+        return PluginOutcome::Failed(format!("model.kernels: {reason}"));
     }
     let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
         return PluginOutcome::Failed("the path holds a NUL byte".to_owned());
@@ -254,6 +284,12 @@ fn load_one(path: &Path, loaded: &mut Vec<PathBuf>) -> PluginOutcome {
         return PluginOutcome::Failed(reasons);
     }
     loaded.push(real);
+    if let Some(exports) = probe.kernels {
+        tracing::info!(target: "llama", "kernels: {}", kernels::summary(&exports.kernels()));
+        exports.keep();
+    }
+    // A plug-in is never unloaded, so its functions live for ever; the registry holds a handle of its own.
+    std::mem::forget(probe.library);
     // SAFETY: a registered backend lives until the process ends; its name is a NUL-terminated text of the plug-in.
     let name = unsafe { CStr::from_ptr(ffi::ggml_backend_reg_name(registered)) };
     PluginOutcome::Loaded(name.to_string_lossy().into_owned())

@@ -218,6 +218,16 @@ impl Context {
         }
     }
 
+    /// For the functions of `state`.
+    pub(super) fn raw(&mut self) -> *mut ffi::llama_context {
+        self.raw.as_ptr()
+    }
+
+    /// Has it recurrent layers.
+    pub(super) fn is_recurrent(&self) -> bool {
+        self.recurrent
+    }
+
     /// What model and context take now, by kind of memory.
     pub fn memory_use(&self) -> Vec<MemoryUse> {
         let empty = ffi::MemoryUseRow { name: std::ptr::null(), host: false, model: 0, context: 0, compute: 0 };

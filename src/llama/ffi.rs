@@ -62,6 +62,36 @@ unsafe extern "C" {
         n_out: *mut usize,
     ) -> i32;
 
+    pub fn plateau_state_known(ctx: *mut llama_context, recurrent_too: bool) -> bool;
+    pub fn plateau_recurrent_save(
+        ctx: *mut llama_context,
+        seq: i32,
+        dst: *mut u8,
+        size: usize,
+        n_out: *mut usize,
+    ) -> i32;
+    pub fn plateau_recurrent_restore(ctx: *mut llama_context, seq: i32, src: *const u8, size: usize) -> i32;
+    pub fn plateau_rows_save(
+        ctx: *mut llama_context,
+        seq: i32,
+        p0: i32,
+        p1: i32,
+        dst: *mut u8,
+        size: usize,
+        n_out: *mut usize,
+    ) -> i32;
+    pub fn plateau_rows_restore(
+        ctx: *mut llama_context,
+        seq: i32,
+        p0: i32,
+        p1: i32,
+        src: *const u8,
+        size: usize,
+    ) -> i32;
+    pub fn plateau_rows_share(ctx: *mut llama_context, src: i32, dst: i32, p1: i32) -> i32;
+    pub fn plateau_rows_remove(ctx: *mut llama_context, seq: i32, p0: i32) -> i32;
+    pub fn plateau_state_extent(ctx: *mut llama_context, seq: i32, out: *mut i32) -> i32;
+
     pub fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
     pub fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     pub fn dlclose(handle: *mut c_void) -> c_int;

@@ -4,10 +4,18 @@
 
 #include "llama.h"
 #include "llama-ext.h"
+#include "llama-io.h"
+#include "llama-kv-cache.h"
+#include "llama-memory-hybrid.h"
+#include "llama-memory-recurrent.h"
+#include "ggml-backend.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 namespace {
 
@@ -24,9 +32,250 @@ template <typename F> int32_t guarded(F && call) {
     }
 }
 
+// The two kinds of memory that a context can have here. Other kinds (sliding windows, sparse attention) have no state that
+// this file can save.
+llama_kv_cache * attention_of(llama_context * ctx) {
+    llama_memory_t memory = llama_get_memory(ctx);
+    if (auto * hybrid = dynamic_cast<llama_memory_hybrid *>(memory)) {
+        return hybrid->get_mem_attn();
+    }
+    return dynamic_cast<llama_kv_cache *>(memory);
+}
+
+llama_memory_recurrent * recurrent_of(llama_context * ctx) {
+    auto * hybrid = dynamic_cast<llama_memory_hybrid *>(llama_get_memory(ctx));
+    return hybrid ? hybrid->get_mem_recr() : nullptr;
+}
+
+llama_kv_cache & attention(llama_context * ctx) {
+    llama_kv_cache * cache = attention_of(ctx);
+    if (!cache) {
+        throw std::runtime_error("no attention cache of a known kind");
+    }
+    return *cache;
+}
+
+llama_memory_recurrent & recurrent(llama_context * ctx) {
+    llama_memory_recurrent * memory = recurrent_of(ctx);
+    if (!memory) {
+        throw std::runtime_error("no recurrent memory");
+    }
+    return *memory;
+}
+
+// A sequence beyond those of any context, for rows on their way. Only the attention cache is ever asked about it.
+constexpr llama_seq_id SCRATCH = LLAMA_MAX_SEQ - 1;
+
+// Writes into a buffer, or only counts where there is none.
+class writer : public llama_io_write_i {
+public:
+    writer(uint8_t * dst, size_t size) : dst(dst), size(size) {}
+
+    void write(const void * src, size_t n) override {
+        if (uint8_t * at = take(n)) {
+            std::memcpy(at, src, n);
+        }
+    }
+
+    void write_tensor(ggml_tensor * tensor, size_t offset, size_t n) override {
+        if (uint8_t * at = take(n)) {
+            ggml_backend_tensor_get(tensor, at, offset, n);
+        }
+    }
+
+    size_t n_bytes() override { return used; }
+
+protected:
+    uint8_t * take(size_t n) {
+        uint8_t * at = dst ? dst + used : nullptr;
+        used += n;
+        if (dst && used > size) {
+            throw std::runtime_error("the buffer is too small");
+        }
+        return at;
+    }
+
+private:
+    uint8_t * dst;
+    size_t    size;
+    size_t    used = 0;
+};
+
+// The rows of SCRATCH as those of a sequence with an id. The cache lists the ids of each cell up to its own number of
+// sequences, so it writes none for SCRATCH, and refuses cells without one when it reads them. After the two counts (streams,
+// cells) come the cells: position, number of ids, in some models 2D positions, the ids.
+class scratch_writer : public writer {
+public:
+    using writer::writer;
+
+    void write(const void * src, size_t n) override {
+        const size_t call = n_calls++;
+        if (call == 1) {
+            std::memcpy(&cells, src, sizeof(cells));
+        }
+        if (call < 2 || (cells == 0 && !open)) {
+            return writer::write(src, n);
+        }
+        if (!open) {
+            open = true;
+            return writer::write(src, n); // the position
+        }
+        const uint32_t one = 1;
+        const llama_seq_id id = 0;
+        if (!counted) {
+            counted = true;
+            return writer::write(&one, sizeof(one));
+        }
+        if (n == sizeof(llama_kv_cell_ext)) {
+            writer::write(src, n);
+            finish_cell(id);
+            return;
+        }
+        // No 2D position: this is what follows the cell.
+        finish_cell(id);
+        if (cells > 0) {
+            open = true;
+        }
+        writer::write(src, n);
+    }
+
+private:
+    void finish_cell(llama_seq_id id) {
+        writer::write(&id, sizeof(id));
+        open = counted = false;
+        --cells;
+    }
+
+    size_t   n_calls = 0;
+    uint32_t cells   = 0;
+    bool     open    = false;
+    bool     counted = false;
+};
+
+class reader : public llama_io_read_i {
+public:
+    reader(const uint8_t * src, size_t size) : src(src), size(size) {}
+
+    void read(void * dst, size_t n) override { std::memcpy(dst, take(n), n); }
+
+    void read_tensor(ggml_tensor * tensor, size_t offset, size_t n) override {
+        ggml_backend_tensor_set(tensor, take(n), offset, n);
+    }
+
+    size_t n_bytes() override { return used; }
+
+private:
+    const uint8_t * take(size_t n) {
+        if (n > size - used) {
+            throw std::runtime_error("the state ends too early");
+        }
+        const uint8_t * at = src + used;
+        used += n;
+        return at;
+    }
+
+    const uint8_t * src;
+    size_t          size;
+    size_t          used = 0;
+};
+
+// SCRATCH is empty again, whatever happens.
+struct scratch_rows {
+    llama_kv_cache & cache;
+    ~scratch_rows() { cache.seq_rm(SCRATCH, -1, -1); }
+};
+
 } // namespace
 
 extern "C" {
+
+// Can states be saved: attention rows, and recurrent ones where `recurrent_too`.
+bool plateau_state_known(llama_context * ctx, bool recurrent_too) {
+    return attention_of(ctx) && (!recurrent_too || recurrent_of(ctx));
+}
+
+// The recurrent state of a sequence. `dst` null: only its size. A rollback that waits is part of it.
+int32_t plateau_recurrent_save(llama_context * ctx, int32_t seq, uint8_t * dst, size_t size, size_t * n_out) {
+    return guarded([&] {
+        llama_synchronize(ctx);
+        writer io(dst, size);
+        recurrent(ctx).state_write(io, seq, 0);
+        *n_out = io.n_bytes();
+        return 0;
+    });
+}
+
+// After an exception the sequence has no recurrent state.
+int32_t plateau_recurrent_restore(llama_context * ctx, int32_t seq, const uint8_t * src, size_t size) {
+    return guarded([&] {
+        llama_synchronize(ctx);
+        reader io(src, size);
+        recurrent(ctx).state_read(io, seq, 0);
+        if (io.n_bytes() != size) {
+            throw std::runtime_error("bytes are left over");
+        }
+        return 0;
+    });
+}
+
+// The attention rows of positions p0..p1.
+int32_t plateau_rows_save(llama_context * ctx, int32_t seq, int32_t p0, int32_t p1, uint8_t * dst, size_t size,
+                          size_t * n_out) {
+    return guarded([&] {
+        llama_synchronize(ctx);
+        llama_kv_cache & cache = attention(ctx);
+        scratch_rows scratch { cache };
+        cache.seq_cp(seq, SCRATCH, p0, p1);
+        scratch_writer io(dst, size);
+        cache.state_write(io, SCRATCH, 0);
+        *n_out = io.n_bytes();
+        return 0;
+    });
+}
+
+// Adds rows p0..p1 of saved ones to a sequence. 1: the cache has no room.
+int32_t plateau_rows_restore(llama_context * ctx, int32_t seq, int32_t p0, int32_t p1, const uint8_t * src, size_t size) {
+    return guarded([&] {
+        llama_synchronize(ctx);
+        llama_kv_cache & cache = attention(ctx);
+        scratch_rows scratch { cache };
+        reader io(src, size);
+        cache.state_read(io, SCRATCH, 0);
+        if (io.n_bytes() != size) {
+            throw std::runtime_error("bytes are left over");
+        }
+        cache.seq_cp(SCRATCH, seq, p0, p1);
+        return 0;
+    });
+}
+
+// `dst` shares the rows 0..p1 of `src`, without a copy. The recurrent state of `dst` is another matter.
+int32_t plateau_rows_share(llama_context * ctx, int32_t src, int32_t dst, int32_t p1) {
+    return guarded([&] {
+        attention(ctx).seq_cp(src, dst, 0, p1);
+        return 0;
+    });
+}
+
+// Removes the attention rows from p0 on; the recurrent state stays as it is, which makes no sense but for a moment.
+int32_t plateau_rows_remove(llama_context * ctx, int32_t seq, int32_t p0) {
+    return guarded([&] {
+        attention(ctx).seq_rm(seq, p0, -1);
+        return 0;
+    });
+}
+
+// First and last position of the attention rows, last position of the recurrent state; -1 where there are none.
+int32_t plateau_state_extent(llama_context * ctx, int32_t seq, int32_t * out) {
+    return guarded([&] {
+        llama_kv_cache & cache = attention(ctx);
+        llama_memory_recurrent * memory = recurrent_of(ctx);
+        out[0] = cache.seq_pos_min(seq);
+        out[1] = cache.seq_pos_max(seq);
+        out[2] = memory ? memory->seq_pos_max(seq) : -1;
+        return 0;
+    });
+}
 
 // Building and reserving a graph throws when a buffer cannot be had.
 int32_t plateau_process(llama_context * ctx, llama_batch_ext * batch) {

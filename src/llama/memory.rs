@@ -112,6 +112,13 @@ impl Bookkeeping {
         }
     }
 
+    /// A restored state is whole, without snapshots to roll back to.
+    fn restored(&mut self, seq: SeqId, next: Pos) {
+        if let Some(sequence) = self.sequences.get_mut(seq.0 as usize) {
+            *sequence = Sequence { next: next.0, fresh_rows: 0, pending: false };
+        }
+    }
+
     /// A batch died half way: what its sequences hold is unknown, and no snapshot is to be trusted.
     fn lost(&mut self, rows: &[BatchRow]) {
         for sequence in &mut self.sequences {
@@ -153,6 +160,11 @@ impl Memory {
     /// `seq` was processed up to `next`, in a context without recurrent layers, whose past does not matter.
     pub(super) fn reached(&mut self, seq: SeqId, next: Pos) {
         self.books.reached(seq, next);
+    }
+
+    /// `seq` was put into a saved state that ends before `next`.
+    pub(super) fn restored(&mut self, seq: SeqId, next: Pos) {
+        self.books.restored(seq, next);
     }
 
     /// Removes positions `>= from`. `false`: impossible, nothing was changed.

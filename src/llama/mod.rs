@@ -9,11 +9,14 @@ pub mod batch;
 pub mod context;
 pub mod error;
 mod ffi;
+mod heap;
+pub mod kernels;
 mod log;
 pub mod memory;
 pub mod model;
 mod mtp;
 pub mod runner;
+mod state;
 pub mod vocab;
 
 use std::path::PathBuf;
@@ -72,7 +75,8 @@ pub fn load(profile: &Profile, progress: &mut dyn FnMut(f32) -> bool) -> Result<
 pub fn start_backends(model: &ModelConfig) -> Vec<Plugin> {
     backend::start();
     let folder: Option<PathBuf> = model.plugin_dir.clone().or_else(backend::default_plugin_folder);
-    folder.map(|folder| backend::load_plugins(&folder)).unwrap_or_default()
+    let switches = model.kernels.as_deref().unwrap_or_default();
+    folder.map(|folder| backend::load_plugins_with(&folder, switches)).unwrap_or_default()
 }
 
 /// What of the profile's drafting this model can do. Only a head of one layer can be run, and only recurrent states that can be

@@ -14,6 +14,7 @@ use super::batch::Batch;
 use super::context::{Context, MtpCache};
 use super::error::LoadError;
 use super::memory::Memory;
+use super::state::StateError;
 use crate::config::EngineConfig;
 use crate::engine::{BatchRow, DraftRow};
 use crate::units::{Pos, SeqId, Token};
@@ -257,6 +258,47 @@ impl MtpHead {
             self.memory.reached(id, Pos(pos));
         }
         self.sequences[seq].caught_up();
+    }
+
+    /// Brings the head's cache up to the trunk's end `end`, so that its rows can be saved. Returns the hidden state that it
+    /// goes on from.
+    pub(super) fn save(&mut self, seq: SeqId, end: Pos) -> Result<Vec<u8>, StateError> {
+        self.settle(seq.0 as usize);
+        let Some(tail) = self.sequences.get(seq.0 as usize) else { return Err(StateError(-1)) };
+        let hidden = tail.last.iter().flat_map(|x| x.to_le_bytes()).collect();
+        if tail.start != end.0 || !self.context.holds(seq, end) {
+            // It lost its past in a failed pass; a state without it would be a lie.
+            return Err(StateError(-1));
+        }
+        Ok(hidden)
+    }
+
+    /// A donor's rows must be there before they are shared.
+    pub(super) fn settle(&mut self, seq: usize) {
+        self.end_draft(seq);
+        self.drop_ahead(seq);
+        if self.sequences.get(seq).is_some_and(|tail| !tail.tokens.is_empty()) {
+            self.catch_up(seq);
+        }
+    }
+
+    pub(super) fn context_mut(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
+    /// The cache holds positions `0..end` again; the head goes on from `hidden`.
+    pub(super) fn restored(&mut self, seq: SeqId, end: Pos, hidden: &[u8]) -> Result<(), StateError> {
+        let Some(tail) = self.sequences.get_mut(seq.0 as usize) else { return Err(StateError(-1)) };
+        let n_embd = tail.last.len();
+        if hidden.len() != n_embd * 4 {
+            return Err(StateError(-1));
+        }
+        *tail = Tail { start: end.0, ..Tail::new(n_embd) };
+        for (to, from) in tail.last.iter_mut().zip(hidden.chunks_exact(4)) {
+            *to = f32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+        }
+        self.memory.reached(seq, end);
+        Ok(())
     }
 
     /// A pass failed: what the head knows of the sequence is unknown. It begins anew behind it, without its past: guesses get

@@ -14,8 +14,9 @@ use super::ffi;
 use super::memory::Memory;
 use super::model::Model;
 use super::mtp::MtpHead;
+use super::state::{StateError, append, split};
 use crate::config::EngineConfig;
-use crate::engine::{BatchRow, DraftRow, ModelRunner, RunnerError, RunnerErrorKind, RunnerFacts};
+use crate::engine::{BatchRow, DraftRow, ModelRunner, Restore, RunnerError, RunnerErrorKind, RunnerFacts, Saved};
 use crate::units::{Bytes, Pos, SeqId};
 
 const PROCESS: &str = "llama_process";
@@ -46,6 +47,8 @@ impl LlamaRunner {
         // SAFETY: the head is kept beside the context and dropped before it.
         let head = |cache| unsafe { MtpHead::new(&context, config, cache) };
         let mtp = options.mtp.map(head).transpose()?;
+        let recurrent = context.model().facts().recurrent.map_or(0, |r| (r.conv_bytes + r.state_bytes).0);
+        let point_bytes = context.saves_states().then_some(recurrent);
         let vocab = context.model().vocab();
         let facts = RunnerFacts {
             n_vocab: vocab.tokens.len(),
@@ -59,6 +62,7 @@ impl LlamaRunner {
             n_outputs_seq: options.outputs_per_sequence as usize,
             mtp: mtp.is_some(),
             steady_width: context.is_on_device(),
+            point_bytes,
             eog: vocab.eog.clone(),
         };
         Ok(LlamaRunner { batch, memory, mtp, outputs: Vec::new(), facts, context })
@@ -161,6 +165,103 @@ impl ModelRunner for LlamaRunner {
         }
         Ok(cut)
     }
+
+    fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError> {
+        let end = self.memory.books().next(seq).filter(|end| from <= *end && end.0 > 0);
+        let Some(end) = end.filter(|_| self.facts.point_bytes.is_some()) else { return Err(refused(SAVE)) };
+        self.copy_out(seq, from, end).map_err(|error| state_error(SAVE, error))
+    }
+
+    fn restore(&mut self, restore: &Restore<'_>) -> Result<(), RunnerError> {
+        let known = |seq: SeqId| self.memory.books().next(seq);
+        let held = known(restore.donor).is_some_and(|end| restore.kept <= end && end.0 < u32::MAX);
+        if known(restore.seq).is_none() || !held || self.facts.point_bytes.is_none() {
+            self.clear(restore.seq);
+            return Err(refused(RESTORE));
+        }
+        let outcome = self.put_back(restore);
+        if outcome.is_ok() {
+            self.memory.restored(restore.seq, restore.end);
+            return Ok(());
+        }
+        self.clear(restore.seq);
+        outcome.map_err(|error| state_error(RESTORE, error))
+    }
+}
+
+const SAVE: &str = "saving a state";
+const RESTORE: &str = "restoring a state";
+
+impl LlamaRunner {
+    fn copy_out(&mut self, seq: SeqId, from: Pos, end: Pos) -> Result<Saved, StateError> {
+        let hidden = match &mut self.mtp {
+            Some(head) => head.save(seq, end)?,
+            None => Vec::new(),
+        };
+        let mut saved = Saved::default();
+        append(&mut saved.point, &end.0.to_le_bytes());
+        self.context.save_recurrent(seq, &mut saved.point)?;
+        append(&mut saved.point, &hidden);
+        if from < end {
+            self.context.save_rows(seq, from, end, &mut saved.rows)?;
+            match &mut self.mtp {
+                Some(head) => head.context_mut().save_rows(seq, from, end, &mut saved.rows)?,
+                None => append(&mut saved.rows, &[]),
+            }
+        }
+        Ok(saved)
+    }
+
+    /// All of the state or an error: then the caller empties the sequence.
+    fn put_back(&mut self, restore: &Restore<'_>) -> Result<(), StateError> {
+        let &Restore { seq, donor, kept, rows, point, end } = restore;
+        let wrong = StateError(-1);
+        let [at, recurrent, hidden] = split(point).ok_or(wrong)?;
+        if *at != end.0.to_le_bytes() {
+            return Err(wrong);
+        }
+        if let Some(head) = &mut self.mtp {
+            head.settle(donor.0 as usize);
+            head.settle(seq.0 as usize);
+            head.context_mut().take_rows(donor, seq, kept)?;
+        }
+        self.context.take_rows(donor, seq, kept)?;
+        let mut next = kept;
+        for part in rows {
+            let [trunk, head_rows] = split(part.bytes).ok_or(wrong)?;
+            if part.from != next {
+                return Err(wrong);
+            }
+            next = part.to;
+            self.context.restore_rows(seq, part.from, part.to, trunk)?;
+            if let Some(head) = &mut self.mtp {
+                head.context_mut().restore_rows(seq, part.from, part.to, head_rows)?;
+            }
+        }
+        self.context.restore_recurrent(seq, recurrent)?;
+        let whole = next == end && self.context.holds(seq, end);
+        let head_whole = match &mut self.mtp {
+            Some(head) => {
+                head.restored(seq, end, hidden)?;
+                head.context_mut().holds(seq, end)
+            }
+            None => true,
+        };
+        if whole && head_whole { Ok(()) } else { Err(wrong) }
+    }
+}
+
+fn refused(call: &'static str) -> RunnerError {
+    RunnerError { call, kind: RunnerErrorKind::InvalidBatch, code: None }
+}
+
+/// No state error is fatal: what could not be put back is processed again.
+fn state_error(call: &'static str, StateError(code): StateError) -> RunnerError {
+    let kind = match code {
+        ffi::GUARD_OUT_OF_MEMORY => RunnerErrorKind::OutOfMemory,
+        _ => RunnerErrorKind::InvalidBatch,
+    };
+    RunnerError { call, kind, code: Some(code) }
 }
 
 /// What a code of llama_process means (llama.h at llama_decode); below -1 the code tells where it failed: -2 where a buffer

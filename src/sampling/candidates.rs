@@ -6,6 +6,7 @@
 //! same list whichever way it was found.
 
 use super::row::{BLOCK, Peaks, Row, weight};
+use super::truncate::Centre;
 
 /// Which block maximum the nucleus search takes as its floor, one try after another, in percent of the blocks from the
 /// largest on. A peaked row ends at the first; a flat one goes on to everything.
@@ -59,11 +60,6 @@ pub(super) struct Ranked {
 }
 
 impl Shortlist {
-    /// Every token that has a probability.
-    pub(super) fn take_all(&mut self, row: Row<'_>, peaks: Peaks<'_>) {
-        self.gather(row, peaks.maxima, f32::MIN);
-    }
-
     /// The tokens whose logit is +inf, as equals: beside them nothing else has a probability.
     pub(super) fn take_infinite(&mut self, row: Row<'_>, peaks: Peaks<'_>) {
         self.gather(row, peaks.maxima, f32::INFINITY);
@@ -90,8 +86,7 @@ impl Shortlist {
     /// The fewest largest whose mass reaches `top_p` of the row's, `total` being the sum of all weights.
     pub(super) fn take_nucleus(&mut self, row: Row<'_>, peaks: Peaks<'_>, top_p: f32, total: f64) {
         let target = f64::from(top_p) * total;
-        let blocks = peaks.maxima.len();
-        for reach in REACHES.into_iter().map(|percent| (blocks * percent).div_ceil(100)).chain([usize::MAX]) {
+        for reach in reaches(peaks) {
             let floor = self.floor(peaks.maxima, reach);
             self.gather(row, peaks.maxima, floor);
             if self.weigh(1.0) >= target {
@@ -99,6 +94,34 @@ impl Shortlist {
             }
         }
         self.keep_mass(|mass| mass >= target, Candidate::rank);
+    }
+
+    /// The tokens nearest to the row's mean logit, until their mass is over `typical_p` of the row's (see `keep_typical`),
+    /// `total` being the sum of all weights.
+    pub(super) fn take_typical(&mut self, row: Row<'_>, peaks: Peaks<'_>, typical_p: f32, total: f64) {
+        let target = f64::from(typical_p) * total;
+        let centre = Centre { top: peaks.top, mean: row.mean(peaks, total) };
+        for reach in reaches(peaks) {
+            let floor = self.floor(peaks.maxima, reach);
+            self.gather(row, peaks.maxima, floor);
+            self.weigh(1.0);
+            // All that was not gathered is farther away than this.
+            let clear = centre.mean - (floor - peaks.top);
+            let items = self.list.iter().zip(&self.weights);
+            let near = items.filter(|(candidate, _)| centre.distance(candidate) <= clear);
+            if near.map(|(_, &weight)| f64::from(weight)).sum::<f64>() > target {
+                break;
+            }
+        }
+        self.keep_near(centre, target);
+    }
+
+    /// The tokens with a probability of `threshold` or more, `total` being the sum of all weights.
+    pub(super) fn take_top_choices(&mut self, row: Row<'_>, peaks: Peaks<'_>, threshold: f32, total: f64) {
+        let needed = f64::from(threshold) * total;
+        // Rounding must not lose one that just reaches it.
+        self.gather(row, peaks.maxima, (peaks.top + needed.ln() as f32 - 1e-3).max(f32::MIN));
+        self.list.retain(|candidate| f64::from(weight(candidate.logit, peaks.top, 1.0)) >= needed);
     }
 
     /// The largest logit in the list; -inf where it is empty.
@@ -144,6 +167,12 @@ impl Shortlist {
             _ => f32::MIN,
         }
     }
+}
+
+/// How many blocks the search for a mass looks through, one try after another; the last is everything.
+fn reaches(peaks: Peaks<'_>) -> impl Iterator<Item = usize> + use<> {
+    let blocks = peaks.maxima.len();
+    REACHES.into_iter().map(move |percent| (blocks * percent).div_ceil(100)).chain([usize::MAX])
 }
 
 /// Logits from here on have at least `min_p` times the best one's probability. The best one always stays.

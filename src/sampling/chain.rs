@@ -65,6 +65,9 @@ struct Buffers {
     maxima: Vec<f32>,
     sums: Vec<f32>,
     shortlist: Shortlist,
+    /// What XTC struck out of a whole row, and the block maxima of what it left.
+    banned: Vec<(u32, f32)>,
+    left: Vec<f32>,
 }
 
 impl Clone for Buffers {
@@ -145,7 +148,7 @@ fn distribution<'a>(
     stream: &mut Stream,
     buffers: &'a mut Buffers,
 ) -> Result<Distribution<'a>, SampleError> {
-    let Buffers { maxima, sums, shortlist } = buffers;
+    let Buffers { maxima, sums, shortlist, banned, left } = buffers;
     let peaks = row.peaks(maxima)?;
     if peaks.top == f32::NEG_INFINITY {
         return Err(SampleError::NothingLeft);
@@ -157,11 +160,12 @@ fn distribution<'a>(
     let scale = params.temperature.recip().min(f32::MAX);
     let strikes = params.xtc.strikes(stream);
     match cut(params, row, peaks, sums, shortlist) {
-        Cut::Nothing if strikes => shortlist.take_all(row, peaks),
-        Cut::Nothing => {
-            let total = row.sums(peaks, scale, sums);
-            return Ok(Distribution(Shape::Whole { row, peaks, scale, sums, total }));
+        Cut::Nothing if strikes => {
+            shortlist.take_top_choices(row, peaks, params.xtc.threshold, row.sums(peaks, 1.0, sums));
+            let row = row.without(shortlist.all_but_the_least(), banned);
+            return Ok(whole(row, row.peaks(left)?, scale, sums));
         }
+        Cut::Nothing => return Ok(whole(row, peaks, scale, sums)),
         Cut::Before(next) => truncate(params, next, shortlist),
     }
     if strikes {
@@ -169,6 +173,12 @@ fn distribution<'a>(
     }
     let total = shortlist.weigh(scale);
     Ok(Distribution(Shape::List { list: &shortlist.list, weights: &shortlist.weights, total }))
+}
+
+/// Nothing of `row` is cut off.
+fn whole<'a>(row: Row<'a>, peaks: Peaks<'a>, scale: f32, sums: &'a mut Vec<f32>) -> Distribution<'a> {
+    let total = row.sums(peaks, scale, sums);
+    Distribution(Shape::Whole { row, peaks, scale, sums, total })
 }
 
 /// The truncations, in their order.
@@ -201,8 +211,9 @@ fn cut(params: &SamplingParams, row: Row<'_>, peaks: Peaks<'_>, sums: &mut Vec<f
         shortlist.take_top_k(row, peaks, top_k);
         Cut::Before(Truncation::Typical)
     } else if params.typical_p < 1.0 {
-        shortlist.take_all(row, peaks);
-        Cut::Before(Truncation::Typical)
+        let total = row.sums(peaks, 1.0, sums);
+        shortlist.take_typical(row, peaks, params.typical_p, total);
+        Cut::Before(Truncation::TopP)
     } else if params.top_p < 1.0 {
         let total = row.sums(peaks, 1.0, sums);
         shortlist.take_nucleus(row, peaks, params.top_p, total);

@@ -32,6 +32,24 @@ impl<'a> Row<'a> {
         Row { logits, changed, mask }
     }
 
+    /// The same row, where `tokens` (ascending) have no probability. `changed` is room for it.
+    pub(super) fn without<'b>(self, tokens: impl Iterator<Item = u32>, changed: &'b mut Vec<(u32, f32)>) -> Row<'b>
+    where
+        'a: 'b,
+    {
+        changed.clear();
+        let mut old = self.changed.iter().copied().peekable();
+        for token in tokens {
+            while let Some(entry) = old.next_if(|entry| entry.0 < token) {
+                changed.push(entry);
+            }
+            old.next_if(|entry| entry.0 == token);
+            changed.push((token, f32::NEG_INFINITY));
+        }
+        changed.extend(old);
+        Row { changed, ..self }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.logits.len()
     }
@@ -62,6 +80,13 @@ impl<'a> Row<'a> {
         sums.clear();
         self.for_each(|_| true, |_, block| sums.push(block_sum(block, peaks.top, scale)));
         sums.iter().map(|&sum| f64::from(sum)).sum()
+    }
+
+    /// The mean of (x - top) over the row's distribution at temperature 1, `total` being the sum of all weights.
+    pub(super) fn mean(&self, peaks: Peaks<'_>, total: f64) -> f32 {
+        let mut sum = 0.0;
+        self.for_each(|_| true, |_, block| sum += f64::from(block_moment(block, peaks.top)));
+        (sum / total) as f32
     }
 
     /// Calls `visit` for the blocks that `wanted` names, in order. A block past the row's end is filled up with -inf.
@@ -153,6 +178,17 @@ fn block_max(block: &Block) -> f32 {
 fn block_sum(block: &Block, top: f32, scale: f32) -> f32 {
     let mut quarter = [0.0; BLOCK / 4];
     weigh_quarters(block, top, scale, &mut quarter);
+    add_up(&quarter)
+}
+
+/// Sum of (x - top) * e^(x - top).
+fn block_moment(block: &Block, top: f32) -> f32 {
+    let mut quarter = [0.0; BLOCK / 4];
+    moment_quarters(block, top, &mut quarter);
+    add_up(&quarter)
+}
+
+fn add_up(quarter: &[f32; BLOCK / 4]) -> f32 {
     // Parts onto each other: a fixed order, and short in place of one long chain.
     let eight: [f32; 8] = std::array::from_fn(|i| (quarter[i] + quarter[i + 8]) + (quarter[i + 16] + quarter[i + 24]));
     let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
@@ -170,6 +206,20 @@ fn weigh_quarters(block: &Block, top: f32, scale: f32, sums: &mut [f32; BLOCK / 
         let one = weight(a[i], top, scale) + weight(b[i], top, scale);
         let two = weight(c[i], top, scale) + weight(d[i], top, scale);
         *sum = one + two;
+    }
+}
+
+/// As `weigh_quarters`, each weight times its distance from the top.
+#[inline(never)]
+fn moment_quarters(block: &Block, top: f32, sums: &mut [f32; BLOCK / 4]) {
+    // Where the weight is 0 the distance may be infinite: any finite one does.
+    let distance = |x: f32| if x - top > -128.0 { x - top } else { -128.0 };
+    let moment = |x: f32| distance(x) * weight(x, top, 1.0);
+    let (low, high) = block.split_at(BLOCK / 2);
+    let (a, b) = low.split_at(BLOCK / 4);
+    let (c, d) = high.split_at(BLOCK / 4);
+    for (i, sum) in sums.iter_mut().enumerate() {
+        *sum = (moment(a[i]) + moment(b[i])) + (moment(c[i]) + moment(d[i]));
     }
 }
 
@@ -198,6 +248,26 @@ mod tests {
             let mut maxima = Vec::new();
             let peaks = row.peaks(&mut maxima).unwrap();
             prop_assert_eq!(peaks.top, expected.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        }
+
+        #[test]
+        fn a_row_without_some_tokens_is_the_row_elsewhere(
+            logits in prop::collection::vec(-5.0_f32..5.0, 1..400),
+            edits in prop::collection::btree_map(0_u32..400, -9.0_f32..9.0, 0..20),
+            struck in prop::collection::btree_set(0_u32..400, 0..20),
+        ) {
+            let inside = |token: &u32| (*token as usize) < logits.len();
+            let changed: Vec<(u32, f32)> = edits.into_iter().filter(|e| inside(&e.0)).collect();
+            let row = Row::new(&logits, &changed, None);
+            let mut room = Vec::new();
+            let left = row.without(struck.iter().copied().filter(inside), &mut room);
+            for token in 0..logits.len() as u32 {
+                let expected = if struck.contains(&token) { f32::NEG_INFINITY } else { row.value(token) };
+                prop_assert_eq!(left.value(token), expected);
+            }
+            let mut maxima = Vec::new();
+            let top = (0..logits.len() as u32).map(|token| left.value(token)).fold(f32::NEG_INFINITY, f32::max);
+            prop_assert_eq!(left.peaks(&mut maxima).unwrap().top, top);
         }
     }
 }

@@ -6,6 +6,21 @@ use super::candidates::{Candidate, Ranked, Shortlist, min_p_floor, rank};
 /// Below so many items sorting beats another round of partitioning.
 const SORTED: usize = 48;
 
+/// The logit whose surprise is the entropy.
+#[derive(Clone, Copy)]
+pub(super) struct Centre {
+    pub(super) top: f32,
+    /// Of the distribution's logits, less `top`.
+    pub(super) mean: f32,
+}
+
+impl Centre {
+    /// How far a token's surprise is from the entropy.
+    pub(super) fn distance(&self, candidate: &Candidate) -> f32 {
+        (candidate.logit - self.top - self.mean).abs()
+    }
+}
+
 impl Shortlist {
     /// Locally typical sampling: keeps the tokens whose surprise is nearest to the entropy, until their mass is over
     /// `typical_p`.
@@ -15,8 +30,12 @@ impl Shortlist {
         // Surprise minus entropy is the mean of the logits minus the logit: the normaliser falls out.
         let weighted = self.list.iter().zip(&self.weights).map(|(c, &w)| f64::from(w) * f64::from(c.logit - top));
         let mean = (weighted.sum::<f64>() / total) as f32;
-        let target = f64::from(typical_p) * total;
-        self.keep_mass(|mass| mass > target, |c| rank((c.logit - top - mean).abs(), c.token));
+        self.keep_near(Centre { top, mean }, f64::from(typical_p) * total);
+    }
+
+    /// Keeps the tokens nearest to `centre` until their mass is over `target`. Needs the weights of this list.
+    pub(super) fn keep_near(&mut self, centre: Centre, target: f64) {
+        self.keep_mass(|mass| mass > target, |candidate| rank(centre.distance(candidate), candidate.token));
     }
 
     /// Nucleus sampling: keeps the fewest largest whose mass reaches `top_p`.

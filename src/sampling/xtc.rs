@@ -28,4 +28,10 @@ impl Shortlist {
             self.list.retain(|candidate: &Candidate| candidate.rank() >= last);
         }
     }
+
+    /// The tokens of the list but the one that ranks last, in order of their ids.
+    pub(super) fn all_but_the_least(&self) -> impl Iterator<Item = u32> + '_ {
+        let last = self.list.iter().map(Candidate::rank).max();
+        self.list.iter().filter(move |candidate| Some(candidate.rank()) != last).map(|candidate| candidate.token)
+    }
 }

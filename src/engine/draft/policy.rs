@@ -55,14 +55,16 @@ pub(in crate::engine) struct Offer<'a> {
     pub acceptance: &'a Acceptance,
     /// Most tokens of the MTP head; 0: no MTP for it.
     pub mtp_max: usize,
-    pub lookup: Option<LookupOffer>,
+    pub text: Option<TextOffer>,
 }
 
-/// What lookup found.
+/// Text that is there without a pass of the MTP head.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct LookupOffer {
+pub(in crate::engine) struct TextOffer {
+    /// Not the MTP head.
+    pub source: DraftSource,
     pub n_tokens: usize,
-    /// Length of the match, `Found::n_match`.
+    /// Length of the match, `Found::n_match`; of no meaning for what is forced.
     pub n_match: usize,
 }
 

@@ -1,14 +1,16 @@
 //! The drafts of one step, for all sequences that decode together: who drafts how much and from where, the passes of the MTP
 //! head, and the common number of rows.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::policy::{Choice, Offer, Policy};
 use crate::engine::admission::Slots;
 use crate::engine::error::{RunnerError, RunnerErrorKind};
+use crate::engine::handle::Fixed;
 use crate::engine::request::DraftSource;
 use crate::engine::runner::{DraftRow, ModelRunner, RunnerFacts};
-use crate::units::{Pos, Token};
+use crate::units::Pos;
 
 /// Kept from step to step.
 pub(in crate::engine) struct Round {
@@ -21,19 +23,20 @@ pub(in crate::engine) struct Round {
     /// The rows of a pass, and the slot of each.
     rows: Vec<DraftRow>,
     drafting: Vec<usize>,
-    /// Tokens that end a generation, and so a draft.
-    eog: Vec<Token>,
+    /// The tokeniser, and the tokens that end a generation and so a draft.
+    fixed: Arc<Fixed>,
 }
 
 impl Round {
-    pub fn new(facts: &RunnerFacts) -> Round {
+    pub fn new(fixed: Arc<Fixed>) -> Round {
+        let facts = &fixed.facts;
         Round {
             policies: (0..facts.n_seq_max).map(|_| Policy::new(facts.steady_width)).collect(),
             decoding: Vec::new(),
             choices: Vec::new(),
             rows: Vec::new(),
             drafting: Vec::new(),
-            eog: facts.eog.clone(),
+            fixed,
         }
     }
 
@@ -50,7 +53,7 @@ impl Round {
         if width == 0 {
             return Ok(());
         }
-        self.look_up(slots);
+        self.write_down(slots);
         self.ask_head(slots, runner)?;
         // Sequences with different numbers of rows are computed one after another where there are recurrent layers, and a
         // device that replays steps records a new one for a new number of rows.
@@ -97,18 +100,20 @@ impl Round {
         let offers: Vec<Offer<'_>> = decoding
             .map(|(_, sequence)| {
                 let room = most.min(sequence.n_draftable(facts.n_ctx));
-                sequence.drafts.offer(facts.mtp, room)
+                sequence.offer(facts.mtp, room, &self.fixed.tokenizer)
             })
             .collect();
         if fixed { policy.choose_most(&offers, choices) } else { policy.choose(&offers, choices) }.min(most)
     }
 
-    fn look_up(&mut self, slots: &mut Slots) {
+    /// The drafts that need no pass of the head.
+    fn write_down(&mut self, slots: &mut Slots) {
         for (&slot, choice) in self.decoding.iter().zip(&self.choices) {
-            if let Some(sequence) = &mut slots[slot].occupant
-                && choice.source == DraftSource::Lookup
-            {
-                sequence.drafts.look_up(choice.n);
+            let Some(sequence) = &mut slots[slot].occupant else { continue };
+            match choice.source {
+                DraftSource::Mtp => {}
+                DraftSource::Lookup => sequence.drafts.look_up(choice.n),
+                DraftSource::Forced => sequence.drafts.force(choice.n),
             }
         }
     }
@@ -132,7 +137,7 @@ impl Round {
             for (row, &slot) in self.drafting.iter().enumerate() {
                 if let Some(sequence) = &mut slots[slot].occupant {
                     let logits = runner.draft_logits(row)?;
-                    sequence.guess(logits, &self.eog);
+                    sequence.guess(logits, &self.fixed);
                 }
             }
             let n_sequences = self.rows.len();
@@ -166,7 +171,7 @@ impl Round {
         let mut longest = 0;
         for &slot in &self.decoding {
             if let Some(sequence) = &mut slots[slot].occupant {
-                longest = longest.max(sequence.drafts.finish(width));
+                longest = longest.max(sequence.finish_draft(width, &self.fixed.tokenizer));
             }
         }
         for &slot in self.decoding.iter().filter(|_| pad && longest > 0) {

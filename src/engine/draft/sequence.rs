@@ -1,17 +1,20 @@
 //! What drafting keeps for one sequence: the draft of the coming step, the index of its text, how well drafts went.
 
 use super::lookup::{Found, Lookup};
-use super::policy::{Acceptance, LookupOffer, Offer};
-use crate::engine::request::{DraftSource, DraftTotals, MAX_DRAFT_TOKENS, PromptItem, SpeculativeParams};
-use crate::sampling::{Foresight, Sampler};
+use super::policy::{Acceptance, Offer, TextOffer};
+use crate::engine::guide::{Allowed, Guide};
+use crate::engine::request::{DraftCount, DraftSource, DraftTotals, MAX_DRAFT_TOKENS, PromptItem, SpeculativeParams};
+use crate::sampling::{Foresight, Mask, Sampler};
+use crate::text::Tokenizer;
 use crate::units::Token;
 
-/// The draft of one step: tokens of the MTP head, then such that followed the same words earlier, then filling that only
-/// brings the sequence to the common number of rows.
+/// The draft of one step: tokens of the MTP head or such that the constraint forces, then such that followed the same words
+/// earlier, then filling that only brings the sequence to the common number of rows.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Draft {
     pub tokens: Vec<Token>,
     pub n_mtp: usize,
+    pub n_forced: usize,
     pub n_lookup: usize,
     /// Length of the match that the looked-up tokens followed.
     n_match: usize,
@@ -20,7 +23,7 @@ pub(in crate::engine) struct Draft {
 impl Draft {
     pub fn clear(&mut self) {
         self.tokens.clear();
-        (self.n_mtp, self.n_lookup, self.n_match) = (0, 0, 0);
+        (self.n_mtp, self.n_forced, self.n_lookup, self.n_match) = (0, 0, 0, 0);
     }
 }
 
@@ -33,10 +36,21 @@ pub(in crate::engine) struct SequenceDrafts {
     /// Prompt and answer, and where their words stood before; `None` where lookup is off.
     text: Option<Text>,
     found: Option<Found>,
+    /// What the constraint leaves no choice about.
+    forced: Vec<Token>,
     /// The sampler's numbers for the draft in the making.
     foresight: Option<Foresight>,
     /// Nothing is to follow in this draft.
     ended: bool,
+}
+
+/// What a draft of a sequence has to look at beside the head's logits.
+pub(in crate::engine) struct Rules<'a> {
+    pub sampler: &'a mut Sampler,
+    pub guide: Option<&'a mut Guide>,
+    pub tokenizer: &'a Tokenizer,
+    /// Tokens that end a generation.
+    pub eog: &'a [Token],
 }
 
 struct Text {
@@ -58,6 +72,7 @@ impl SequenceDrafts {
             acceptance: Acceptance::new(),
             text,
             found: None,
+            forced: Vec::new(),
             foresight: None,
             ended: false,
         }
@@ -76,12 +91,21 @@ impl SequenceDrafts {
     }
 
     /// What can be drafted of at most `room` tokens.
-    pub fn offer(&mut self, mtp: bool, room: usize) -> Offer<'_> {
+    pub fn offer(&mut self, mtp: bool, room: usize, guide: Option<(&mut Guide, &Tokenizer)>) -> Offer<'_> {
+        self.forced.clear();
+        if let Some((guide, tokenizer)) = guide.filter(|_| room > 0) {
+            guide.forced(room, tokenizer, &mut self.forced);
+        }
         let lookup_max = room.min(self.params.lookup_max as usize);
         self.found = self.text.as_ref().filter(|_| lookup_max > 0).and_then(|text| text.lookup.find(&text.history));
         let mtp_max = if mtp { room.min(self.params.mtp_max as usize) } else { 0 };
-        let lookup = self.found.map(|found| LookupOffer { n_tokens: lookup_max, n_match: found.n_match });
-        Offer { acceptance: &self.acceptance, mtp_max, lookup }
+        let lookup =
+            |found: Found| TextOffer { source: DraftSource::Lookup, n_tokens: lookup_max, n_match: found.n_match };
+        let text = match self.forced.len() {
+            0 => self.found.map(lookup),
+            n_tokens => Some(TextOffer { source: DraftSource::Forced, n_tokens, n_match: 0 }),
+        };
+        Offer { acceptance: &self.acceptance, mtp_max, text }
     }
 
     /// A step begins: there is no draft.
@@ -96,23 +120,44 @@ impl SequenceDrafts {
         !self.ended
     }
 
-    /// The MTP head's guess by the rules of `sampler`, which is not changed. Ends the draft where the guess is too improbable
-    /// or ends the generation.
-    pub fn guess(&mut self, sampler: &mut Sampler, logits: &[f32], eog: &[Token]) {
-        let foresight = self.foresight.get_or_insert_with(|| sampler.foresight());
-        // A row that cannot be sampled is no draft; the model's own may be better.
-        let Ok(token) = sampler.guess(logits, None, foresight) else {
+    /// The MTP head's guess by the rules of the sampler, which is not changed, and of the constraint, which has tried the
+    /// draft so far. Ends the draft where the guess is too improbable or ends the generation.
+    pub fn guess(&mut self, logits: &[f32], rules: Rules<'_>) {
+        let Rules { sampler, mut guide, tokenizer, eog } = rules;
+        let allowed = guide.as_deref_mut().map_or(Ok(Allowed::Any), Guide::allowed);
+        let sampled = match allowed {
+            // The model's own row may fail in the same way; then the generation hears of it.
+            Err(_) => None,
+            Ok(Allowed::Only(token)) => Some(token),
+            Ok(Allowed::Any) => self.pick(logits, sampler, None),
+            Ok(Allowed::Among(mask)) => self.pick(logits, sampler, Some(mask)),
+        };
+        let token = sampled.map(|token| guide.as_deref().map_or(token, |guide| guide.meant(token)));
+        let Some(token) = token else {
             self.ended = true;
             return;
         };
-        let p_min = f64::from(self.params.p_min);
-        if p_min > 0.0 && sampler.confidence(logits, token) < p_min {
+        self.ended = eog.contains(&token);
+        if !self.ended && guide.is_some_and(|guide| !guide.try_token(token, tokenizer)) {
             self.ended = true;
             return;
         }
-        self.ended = eog.contains(&Token(token));
-        self.draft.tokens.push(Token(token));
+        self.draft.tokens.push(token);
         self.draft.n_mtp += 1;
+    }
+
+    /// `None`: a row that cannot be sampled is no draft, nor is a token that is too improbable.
+    fn pick(&mut self, logits: &[f32], sampler: &mut Sampler, mask: Option<Mask<'_>>) -> Option<Token> {
+        let foresight = self.foresight.get_or_insert_with(|| sampler.foresight());
+        let token = sampler.guess(logits, mask, foresight).ok()?;
+        let p_min = f64::from(self.params.p_min);
+        (p_min <= 0.0 || sampler.confidence(logits, token) >= p_min).then_some(Token(token))
+    }
+
+    /// Drafts `n` tokens of what the constraint forces.
+    pub fn force(&mut self, n: usize) {
+        self.draft.tokens.extend(self.forced.iter().take(n));
+        self.draft.n_forced = self.draft.tokens.len();
     }
 
     /// Drafts `n` tokens of what `offer` found.
@@ -123,15 +168,24 @@ impl SequenceDrafts {
         }
     }
 
-    /// The draft is made, of `n` tokens at most: goes on behind the MTP head's where the text has gone that way before, and
-    /// drops what is too short. Returns its length.
-    pub fn finish(&mut self, n: usize) -> usize {
+    /// The draft is made, of `n` tokens at most: goes on behind the MTP head's or what is forced where the text has gone that
+    /// way before, and drops what the constraint forbids and what is too short. Returns its length.
+    pub fn finish(&mut self, n: usize, guide: Option<(&mut Guide, &Tokenizer)>) -> usize {
         if !self.ended {
             self.extend(n);
         }
         self.draft.tokens.truncate(n);
+        if let Some((guide, tokenizer)) = guide {
+            // The head's tokens were tried as they came.
+            let rest = self.draft.n_mtp.min(n)..self.draft.tokens.len();
+            let n_right = rest.clone().take_while(|&i| guide.try_token(self.draft.tokens[i], tokenizer)).count();
+            self.draft.tokens.truncate(rest.start + n_right);
+            guide.take_back();
+        }
+        let n = self.draft.tokens.len();
         self.draft.n_mtp = self.draft.n_mtp.min(n);
-        self.draft.n_lookup = self.draft.tokens.len() - self.draft.n_mtp;
+        self.draft.n_forced = self.draft.n_forced.min(n);
+        self.draft.n_lookup = n - self.draft.n_mtp - self.draft.n_forced;
         if self.draft.tokens.len() < self.params.n_min as usize {
             self.draft.clear();
         }
@@ -140,7 +194,8 @@ impl SequenceDrafts {
 
     fn extend(&mut self, n: usize) {
         let wanted = n.min(self.params.lookup_max as usize).saturating_sub(self.draft.tokens.len());
-        let Some(text) = self.text.as_ref().filter(|_| wanted > 0 && self.draft.n_mtp > 0) else { return };
+        let lead = self.draft.n_mtp + self.draft.n_forced;
+        let Some(text) = self.text.as_ref().filter(|_| wanted > 0 && lead > 0) else { return };
         if let Some(found) = text.lookup.find_after(&text.history, &self.draft.tokens) {
             self.draft.n_match = found.n_match;
             text.lookup.continue_from(&text.history, found, wanted, &mut self.draft.tokens);
@@ -156,13 +211,17 @@ impl SequenceDrafts {
     /// The step is over: of the draft the first `n_accepted` tokens were right, and the one after them was wrong where
     /// `rejected`; the rest was not looked at.
     pub fn verified(&mut self, n_accepted: usize, rejected: bool) {
-        let Draft { n_mtp, n_lookup, n_match, .. } = self.draft;
+        let Draft { n_mtp, n_forced, n_lookup, n_match, .. } = self.draft;
+        let lead = n_mtp + n_forced;
+        let n_own = lead + n_lookup;
         self.totals.n_steps += 1;
-        let n_own = n_mtp + n_lookup;
-        self.totals.mtp.drafted += n_mtp as u32;
-        self.totals.mtp.accepted += n_accepted.min(n_mtp) as u32;
-        self.totals.lookup.drafted += n_lookup as u32;
-        self.totals.lookup.accepted += n_accepted.clamp(n_mtp, n_own) as u32 - n_mtp as u32;
+        let add = |count: &mut DraftCount, drafted: usize, accepted: usize| {
+            count.drafted += drafted as u32;
+            count.accepted += accepted.min(drafted) as u32;
+        };
+        add(&mut self.totals.mtp, n_mtp, n_accepted);
+        add(&mut self.totals.forced, n_forced, n_accepted);
+        add(&mut self.totals.lookup, n_lookup, n_accepted.saturating_sub(lead));
         for (i, position) in self.totals.by_position.iter_mut().enumerate().take(n_own.min(MAX_DRAFT_TOKENS)) {
             position.drafted += 1;
             position.accepted += u32::from(i < n_accepted);
@@ -170,12 +229,14 @@ impl SequenceDrafts {
         let n_seen = n_accepted + usize::from(rejected);
         let of =
             |n: usize, before: usize| (n.min(n_seen.saturating_sub(before)), n.min(n_accepted.saturating_sub(before)));
-        let (drafted, accepted) = of(n_mtp, 0);
-        if drafted > 0 {
-            self.acceptance.observe(DraftSource::Mtp, 0, drafted, accepted);
+        for (source, n) in [(DraftSource::Mtp, n_mtp), (DraftSource::Forced, n_forced)] {
+            let (drafted, accepted) = of(n, 0);
+            if drafted > 0 {
+                self.acceptance.observe(source, 0, drafted, accepted);
+            }
         }
-        let (drafted, accepted) = of(n_lookup, n_mtp);
-        if drafted > 0 && n_accepted >= n_mtp {
+        let (drafted, accepted) = of(n_lookup, lead);
+        if drafted > 0 && n_accepted >= lead {
             self.acceptance.observe(DraftSource::Lookup, n_match, drafted, accepted);
         }
         self.draft.clear();

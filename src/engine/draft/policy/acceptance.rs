@@ -19,6 +19,8 @@ const MTP_NEXT: f64 = 0.95;
 /// Match length from which on a bucket begins, and its prior: a match of three tokens is often chance, one of twelve is a
 /// quotation.
 const LOOKUP_BUCKETS: [(usize, f64); 3] = [(0, 0.45), (6, 0.7), (12, 0.9)];
+/// What a constraint forces comes true unless the model cuts the same text into other tokens.
+const FORCED_PRIOR: f64 = 0.95;
 /// Observations that a prior weighs as much as. Small enough that a source that never comes true is dropped within some ten
 /// drafts at the lowest cost of a row, large enough that one bad draft does not end it.
 const PRIOR_WEIGHT: f64 = 4.0;
@@ -67,22 +69,23 @@ impl Rate {
 type Rates = [Rate; MAX_DRAFT_TOKENS];
 
 /// Acceptance of one sequence: how often position i of a draft is right when all before it are. Begins from a prior: 0.7 for
-/// the first position of the MTP head, 0.45, 0.7 and 0.9 for lookup by match length; each position takes over the estimate
+/// the first position of the MTP head, 0.45, 0.7 and 0.9 for lookup by match length, 0.95 for what is forced; each position takes over the estimate
 /// of the one before until it has observations of its own.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Acceptance {
     mtp: Rates,
     lookup: [Rates; LOOKUP_BUCKETS.len()],
+    forced: Rates,
     accepted: u64,
 }
 
 impl Acceptance {
     pub fn new() -> Acceptance {
         let none = [Rate::default(); MAX_DRAFT_TOKENS];
-        Acceptance { mtp: none, lookup: [none; LOOKUP_BUCKETS.len()], accepted: 0 }
+        Acceptance { mtp: none, lookup: [none; LOOKUP_BUCKETS.len()], forced: none, accepted: 0 }
     }
 
-    /// A draft of `n_drafted` tokens was verified and its first `n_accepted` were right. `n_match` is of no meaning for MTP.
+    /// A draft of `n_drafted` tokens was verified and its first `n_accepted` were right. `n_match` is of meaning for lookup alone.
     /// Rows that only pad are not drafted tokens.
     pub fn observe(&mut self, source: DraftSource, n_match: usize, n_drafted: usize, n_accepted: usize) {
         let n_drafted = n_drafted.min(MAX_DRAFT_TOKENS);
@@ -93,9 +96,10 @@ impl Acceptance {
         self.accepted += n_accepted as u64;
         let used = match source {
             DraftSource::Mtp => 0,
-            DraftSource::Lookup => 1 + bucket(n_match),
+            DraftSource::Forced => 1,
+            DraftSource::Lookup => 2 + bucket(n_match),
         };
-        for (i, rates) in std::iter::once(&mut self.mtp).chain(&mut self.lookup).enumerate() {
+        for (i, rates) in [&mut self.mtp, &mut self.forced].into_iter().chain(&mut self.lookup).enumerate() {
             if i == used {
                 rates[..n_accepted].iter_mut().for_each(|r| r.observe(true));
                 if n_accepted < n_drafted {
@@ -112,6 +116,7 @@ impl Acceptance {
     pub(super) fn expected(&self, source: DraftSource, n_match: usize) -> Expected {
         let (rates, mut prior, next) = match source {
             DraftSource::Mtp => (&self.mtp, MTP_PRIOR, MTP_NEXT),
+            DraftSource::Forced => (&self.forced, FORCED_PRIOR, 1.0),
             DraftSource::Lookup => (&self.lookup[bucket(n_match)], LOOKUP_BUCKETS[bucket(n_match)].1, 1.0),
         };
         let mut expected = [1.0; MAX_DRAFT_TOKENS + 1];

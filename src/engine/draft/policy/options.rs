@@ -2,7 +2,7 @@
 
 use super::acceptance::Expected;
 use super::cost::Curve;
-use super::{Choice, Offer};
+use super::{Choice, Offer, TextOffer};
 use crate::engine::request::{DraftSource, MAX_DRAFT_TOKENS};
 
 /// A pass of the MTP head for one sequence in parts of a plain step, until one was measured: one layer and the output matrix.
@@ -39,26 +39,29 @@ impl Plan {
 struct Sequence {
     mtp_max: usize,
     mtp: Expected,
-    lookup_max: usize,
-    lookup: Expected,
+    text_max: usize,
+    text: Expected,
+    source: DraftSource,
 }
 
 impl Sequence {
     fn new(offer: &Offer<'_>) -> Sequence {
-        let (lookup_max, n_match) = offer.lookup.as_ref().map_or((0, 0), |l| (l.n_tokens, l.n_match));
+        let none = TextOffer { source: DraftSource::Lookup, n_tokens: 0, n_match: 0 };
+        let TextOffer { source, n_tokens, n_match } = offer.text.unwrap_or(none);
         Sequence {
             mtp_max: offer.mtp_max.min(MAX_DRAFT_TOKENS),
             mtp: offer.acceptance.expected(DraftSource::Mtp, 0),
-            lookup_max: lookup_max.min(MAX_DRAFT_TOKENS),
-            lookup: offer.acceptance.expected(DraftSource::Lookup, n_match),
+            text_max: n_tokens.min(MAX_DRAFT_TOKENS),
+            text: offer.acceptance.expected(source, n_match),
+            source,
         }
     }
 
-    /// The better source for `width` drafted rows of which the MTP head may fill `passes`. Lookup wins a tie: it is free.
+    /// The better source for `width` drafted rows of which the MTP head may fill `passes`. Text wins a tie: it is free.
     fn best(&self, width: usize, passes: usize) -> (Choice, f64) {
-        let (n_mtp, n_lookup) = (self.mtp_max.min(passes).min(width), self.lookup_max.min(width));
-        if n_lookup > 0 && self.lookup[n_lookup] >= self.mtp[n_mtp] {
-            (Choice { source: DraftSource::Lookup, n: n_lookup }, self.lookup[n_lookup])
+        let (n_mtp, n_text) = (self.mtp_max.min(passes).min(width), self.text_max.min(width));
+        if n_text > 0 && self.text[n_text] >= self.mtp[n_mtp] {
+            (Choice { source: self.source, n: n_text }, self.text[n_text])
         } else {
             (Choice { source: DraftSource::Mtp, n: n_mtp }, self.mtp[n_mtp])
         }
@@ -79,7 +82,7 @@ impl Options {
     pub fn take(&mut self, offers: &[Offer<'_>]) -> usize {
         self.sequences.clear();
         self.sequences.extend(offers.iter().map(Sequence::new));
-        self.longest = self.sequences.iter().map(|s| s.mtp_max.max(s.lookup_max)).max().unwrap_or(0);
+        self.longest = self.sequences.iter().map(|s| s.mtp_max.max(s.text_max)).max().unwrap_or(0);
         self.longest
     }
 

@@ -33,7 +33,7 @@ struct Text {
     /// Each position is this much of the one before.
     next: f64,
     lookup: f64,
-    offer: Option<LookupOffer>,
+    offer: Option<TextOffer>,
 }
 
 const PROSE: Text = Text { mtp: 0.8, next: 0.92, lookup: 0.0, offer: None };
@@ -109,7 +109,7 @@ fn run_with(
             choices.resize(n, Choice { source, n: if lookup { fixed } else { fixed.min(6) } });
             fixed
         } else {
-            let offer = |acceptance| Offer { acceptance, mtp_max: 6, lookup: now.offer };
+            let offer = |acceptance| Offer { acceptance, mtp_max: 6, text: now.offer };
             let offers: Vec<Offer<'_>> = sequences.iter().map(offer).collect();
             policy.choose(&offers, &mut choices)
         };
@@ -180,9 +180,11 @@ fn it_comes_back_when_the_text_becomes_predictable() {
 #[test]
 fn drafts_that_never_come_true_cost_five_percent_at_most() {
     for machine in MACHINES {
-        for offer in
-            [None, Some(LookupOffer { n_tokens: 16, n_match: 4 }), Some(LookupOffer { n_tokens: 16, n_match: 20 })]
-        {
+        for offer in [
+            None,
+            Some(TextOffer { source: DraftSource::Lookup, n_tokens: 16, n_match: 4 }),
+            Some(TextOffer { source: DraftSource::Lookup, n_tokens: 16, n_match: 20 }),
+        ] {
             for n in [1, 4] {
                 let text = move |_| Text { mtp: 0.0, next: 1.0, lookup: 0.0, offer };
                 let all = run(machine, n, 2000, &text, None);
@@ -204,7 +206,7 @@ fn drafts_that_never_come_true_cost_five_percent_at_most() {
 #[test]
 fn a_quotation_is_drafted_from_lookup_and_long() {
     for machine in MACHINES {
-        let offer = Some(LookupOffer { n_tokens: 16, n_match: 32 });
+        let offer = Some(TextOffer { source: DraftSource::Lookup, n_tokens: 16, n_match: 32 });
         let text = move |_| Text { lookup: 0.99, offer, ..PROSE };
         converges(machine, 1, "quotation", &text);
         let mine = run(machine, 1, 2000, &text, None);
@@ -217,7 +219,7 @@ fn a_quotation_is_drafted_from_lookup_and_long() {
 
 #[test]
 fn a_chance_match_does_not_displace_a_good_head() {
-    let offer = Some(LookupOffer { n_tokens: 16, n_match: 3 });
+    let offer = Some(TextOffer { source: DraftSource::Lookup, n_tokens: 16, n_match: 3 });
     let text = move |_| Text { mtp: 0.9, lookup: 0.1, offer, ..PROSE };
     let mine = run(GPU, 1, 2000, &text, None);
     let mtp = mine.sources.iter().filter(|&&s| s == DraftSource::Mtp).count();
@@ -233,9 +235,13 @@ fn several_sequences_share_one_width() {
     }
     // One with a quotation, one without anything: a choice each, neither beyond what it offers.
     let acceptance = Acceptance::new();
-    let quoting = Offer { acceptance: &acceptance, mtp_max: 0, lookup: Some(LookupOffer { n_tokens: 9, n_match: 32 }) };
-    let nothing = Offer { acceptance: &acceptance, mtp_max: 0, lookup: None };
-    let head = Offer { acceptance: &acceptance, mtp_max: 3, lookup: None };
+    let quoting = Offer {
+        acceptance: &acceptance,
+        mtp_max: 0,
+        text: Some(TextOffer { source: DraftSource::Lookup, n_tokens: 9, n_match: 32 }),
+    };
+    let nothing = Offer { acceptance: &acceptance, mtp_max: 0, text: None };
+    let head = Offer { acceptance: &acceptance, mtp_max: 3, text: None };
     let mut choices = Vec::new();
     let width = Policy::new(false).choose(&[quoting, nothing, head], &mut choices);
     assert_eq!(width, 9);
@@ -279,7 +285,7 @@ fn the_gain_is_told_once_costs_are_known() {
     let mut choices = Vec::new();
     assert_eq!(policy.gain(), None);
     for _ in 0..200 {
-        let offer = Offer { acceptance: &acceptance, mtp_max: 3, lookup: None };
+        let offer = Offer { acceptance: &acceptance, mtp_max: 3, text: None };
         let width = policy.choose(&[offer], &mut choices);
         policy.observe_step(width + 1, GPU.step(width + 1));
         (0..choices[0].n).for_each(|_| policy.observe_draft_pass(1, GPU.pass(1)));
@@ -297,7 +303,7 @@ fn no_offers_no_draft() {
     assert_eq!(policy.choose(&[], &mut choices), 0);
     assert!(choices.is_empty());
     let acceptance = Acceptance::new();
-    assert_eq!(policy.choose(&[Offer { acceptance: &acceptance, mtp_max: 0, lookup: None }], &mut choices), 0);
+    assert_eq!(policy.choose(&[Offer { acceptance: &acceptance, mtp_max: 0, text: None }], &mut choices), 0);
     assert_eq!(choices.len(), 1);
     assert_eq!(choices[0].n, 0);
 }
@@ -324,8 +330,8 @@ proptest! {
         let mut choices = Vec::new();
         for (offered, step, pass) in steps {
             let offers: Vec<Offer<'_>> = sequences.iter().zip(&offered).map(|(acceptance, &(mtp_max, n_tokens, n_match, _))| {
-                let lookup = (n_tokens > 0).then_some(LookupOffer { n_tokens, n_match });
-                Offer { acceptance, mtp_max, lookup }
+                let lookup = (n_tokens > 0).then_some(TextOffer { source: DraftSource::Lookup, n_tokens, n_match });
+                Offer { acceptance, mtp_max, text: lookup }
             }).collect();
             let width = policy.choose(&offers, &mut choices);
             prop_assert_eq!(choices.len(), offered.len());
