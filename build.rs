@@ -28,6 +28,8 @@ mod native {
         // For tests/native_plugin.rs, which builds a plug-in from the same source and the same archive.
         println!("cargo::rustc-env=PLATEAU_CORE_SOURCE={}", source.display());
         println!("cargo::rustc-env=PLATEAU_CORE_INSTALL={}", install.display());
+        // A plug-in says which it was built for (src/llama/kernels.rs).
+        println!("cargo::rustc-env=PLATEAU_CORE_VERSION={}", core_version(&source));
     }
 
     /// llama-cpp-sys-2 tells its direct dependents where ggml's CMake package lies: `INSTALL/lib/cmake`.
@@ -43,6 +45,12 @@ mod native {
         let text = fs::read_to_string(&cache).unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
         let home = text.lines().find_map(|line| line.strip_prefix("CMAKE_HOME_DIRECTORY:INTERNAL="));
         PathBuf::from(home.expect("CMakeCache.txt names the source folder"))
+    }
+
+    /// "0.1.161": the crate's folder is named after its version.
+    fn core_version(source: &Path) -> String {
+        let folder = source.ancestors().find_map(|path| path.file_name()?.to_str()?.strip_prefix("llama-cpp-sys-2-"));
+        folder.expect("the source lies in the crate's folder").to_owned()
     }
 
     fn compile_guard(source: &Path) {

@@ -1,6 +1,7 @@
 //! Composition root: a validated profile becomes a running engine, a router and a server, and ends in order. The only place
 //! that knows every layer; it decides nothing that a layer could decide alone.
 
+pub mod cache;
 mod card_watch;
 pub mod devices;
 pub mod fit;
@@ -42,6 +43,8 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// A check that ran to its end and found something wrong.
+    pub const FAULT: u8 = 1;
     pub const USAGE: u8 = 64;
     pub const MALFORMED: u8 = 65;
     pub const UNAVAILABLE: u8 = 69;

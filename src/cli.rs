@@ -1,8 +1,11 @@
 //! The command line: what can be typed, and which part of the program answers. Settings are not listed here: their flags are
 //! generated from the table in `config` (`flags`).
 
+mod cache;
+mod check;
 pub mod doctor;
 mod flags;
+mod grammar;
 mod inspect;
 mod profiles;
 pub mod progress;
@@ -22,7 +25,7 @@ use crate::telemetry::{LogFormat, start_logging};
 
 pub use flags::SettingFlags;
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 64 wrong usage or configuration, 65 malformed model file, 69 the model does not \
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 a check found a fault, 64 wrong usage or configuration, 65 malformed model file or grammar, 69 the model does not \
     fit or something is unavailable, 70 internal error.";
 
 /// Serves one hybrid language model from one card, or from none, through the OpenAI API.
@@ -61,6 +64,15 @@ enum Command {
     /// List, show and check profiles
     #[command(subcommand)]
     Profile(ProfileCommand),
+    /// Judge a running server, ours or another, by what it answers
+    #[command(subcommand)]
+    Check(check::CheckCommand),
+    /// List, show and check grammars
+    #[command(subcommand)]
+    Grammar(grammar::GrammarCommand),
+    /// Look at the prefix cache: what is saved, and why requests processed what they did
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
     /// Report machine, backends, cards and model, and whether the profile fits
     ///
     /// Reads the model's header only. Exit code 0 when it fits, 69 when it does not.
@@ -152,6 +164,23 @@ impl Command {
             Command::Profile(ProfileCommand::List) => print(&profiles::list()?),
             Command::Profile(ProfileCommand::Show(args)) => print(&profiles::show(&args.flags(), env)?),
             Command::Profile(ProfileCommand::Check(args)) => print(&profiles::check(&args.flags(), env)?),
+            Command::Grammar(command) => match grammar::run(command)? {
+                grammar::Report::Fine(text) => print(&text),
+                grammar::Report::Wrong(text) => {
+                    let _ = write!(std::io::stderr(), "{text}");
+                    Ok(ExitCode::from(Failure::MALFORMED))
+                }
+            },
+            Command::Cache(command) => {
+                let report = cache::run(command)?;
+                print(&report.text)?;
+                Ok(ExitCode::from(if report.fine { 0 } else { Failure::MALFORMED }))
+            }
+            Command::Check(command) => {
+                let report = check::run(command)?;
+                print(&report.text)?;
+                Ok(ExitCode::from(if report.passed { 0 } else { Failure::FAULT }))
+            }
             Command::Doctor { settings } => {
                 let report = doctor::report(&settings.resolve(env)?.profile)?;
                 print(&report.text)?;

@@ -5,20 +5,22 @@
 //! ```text
 //! main -> cli                 cli, app -> everything
 //! api  -> chat, engine(handle, request), text, config, telemetry
-//! chat -> text, sampling(params), engine(request), config
-//! engine -> text, sampling, config, telemetry
+//! chat -> grammar, text, sampling(params), engine(request), config
+//! engine -> grammar, text, sampling, config, telemetry
 //! llama -> engine(runner), text(codec), sampling, config      implements the seam ModelRunner
-//! text -> gguf                gguf, sampling, config, gpu, telemetry -> nothing but units
+//! text -> gguf                gguf, grammar, sampling, config, gpu, telemetry, check -> nothing but units
 //! ```
 
 pub mod api;
 pub mod app;
 pub mod chat;
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod gguf;
 pub mod gpu;
+pub mod grammar;
 #[cfg(feature = "native")]
 pub mod llama;
 pub mod sampling;

@@ -5,13 +5,17 @@
 
 mod cards;
 mod drafts;
+mod kernels;
 mod logging;
 mod metrics;
 pub mod names;
+mod prefix;
 mod records;
 
 pub use cards::CardGauges;
 pub use drafts::DRAFT_POSITIONS;
+pub use kernels::{KernelReader, KernelState};
 pub use logging::{LogFormat, TelemetryError, start_logging};
 pub use metrics::Metrics;
+pub use prefix::CacheGauges;
 pub use records::{DraftRecord, Drafted, EngineAges, EngineGauges, Outcome, RequestRecord};

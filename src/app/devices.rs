@@ -1,6 +1,7 @@
 //! The devices of the model runtime: plug-ins are loaded first, so that a card shows up. Without native code there are none.
 
 use crate::config::ModelConfig;
+use crate::telemetry::KernelState;
 use crate::units::Bytes;
 
 /// A device that can hold a model or a part of it.
@@ -37,5 +38,24 @@ pub fn start(config: &ModelConfig) -> Vec<Device> {
     if let Some(folder) = &config.plugin_dir {
         tracing::warn!(folder = %folder.display(), "plug-ins are not loaded: this build has no model runtime");
     }
+    Vec::new()
+}
+
+/// The kernels of the plug-in that is loaded, and their counts now.
+#[cfg(feature = "native")]
+pub fn kernels() -> Vec<KernelState> {
+    let state = |k: crate::llama::kernels::Kernel| KernelState {
+        name: k.name,
+        on: k.on,
+        calls: k.calls,
+        fallbacks: k.fallbacks,
+        purpose: k.purpose,
+    };
+    crate::llama::kernels::kernels().into_iter().map(state).collect()
+}
+
+/// Without native code there are no plug-ins.
+#[cfg(not(feature = "native"))]
+pub fn kernels() -> Vec<KernelState> {
     Vec::new()
 }

@@ -64,7 +64,7 @@ async fn open(started: &Started) -> Result<(TcpListener, mpsc::Receiver<()>), Fa
 
 /// The layers put together.
 fn compose(started: Started) -> (axum::Router, Joiner) {
-    let Started { profile, model, build, handle, joiner, metrics, template } = started;
+    let Started { profile, model, build, handle, joiner, metrics, template, grammars } = started;
     let state = ApiState {
         tokenizer: handle.tokenizer().clone(),
         handle,
@@ -74,6 +74,7 @@ fn compose(started: Started) -> (axum::Router, Joiner) {
         model: Arc::new(model),
         metrics,
         build: Arc::new(build),
+        grammars,
     };
     (router(state), joiner)
 }

@@ -1,11 +1,12 @@
 //! Profile -> running engine: devices, header, memory plan, model, chat template. Blocks until the model is loaded.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::{BuildInfo, ModelInfo};
-use crate::chat::{ChatTemplate, TemplateOrigin, template::default_template};
+use crate::chat::{ChatTemplate, TemplateOrigin, constraint, template::default_template};
 use crate::config::Profile;
-use crate::engine::{Engine, EngineSettings, EngineStartError, Handle, Joiner, Loaded};
+use crate::engine::{Engine, EngineSettings, EngineStartError, Handle, Joiner, Loaded, PrefixSettings};
+use crate::grammar::{Grammars, Source, catalogue};
 use crate::telemetry::Metrics;
 use crate::text::Tokenizer;
 use crate::units::{Bytes, Token};
@@ -28,10 +29,11 @@ pub struct Started {
     pub joiner: Joiner,
     pub metrics: Metrics,
     pub template: ChatTemplate,
+    pub grammars: Grammars,
 }
 
 /// Starts everything but the port.
-pub fn start(profile: Profile, options: &StartOptions, progress: Progress) -> Result<Started, Failure> {
+pub fn start(mut profile: Profile, options: &StartOptions, progress: Progress) -> Result<Started, Failure> {
     let devices = devices::start(&profile.model);
     let file = ModelFile::locate(&profile.model)?;
     let header = Header::read(&file)?;
@@ -41,11 +43,16 @@ pub fn start(profile: Profile, options: &StartOptions, progress: Progress) -> Re
         (false, true) => tracing::warn!("starting although it does not fit\n{}", fit.table()),
         (true, _) => tracing::debug!("\n{}", fit.table()),
     }
+    read_thinking_grammar(&mut profile)?;
     let template_source = template_source(&profile, &header)?;
     let metrics = Metrics::new();
-    let (handle, joiner) = spawn(&profile, &file, metrics.clone(), progress)?;
-    let template = match compile(template_source, &profile, handle.tokenizer()) {
-        Ok(template) => template,
+    metrics.set_kernel_reader(devices::kernels);
+    let cache = super::cache::settings(&profile, &file, template_source.as_bytes(), HostMemory::read().free())?;
+    let (handle, joiner) = spawn(&profile, &file, (cache, metrics.clone()), progress)?;
+    let compiled = compile(template_source, &profile, handle.tokenizer())
+        .and_then(|template| Ok((template, grammars(&profile, handle.tokenizer())?)));
+    let (template, grammars) = match compiled {
+        Ok(compiled) => compiled,
         Err(failure) => {
             // The thread frees the model: the process must not go before it.
             joiner.join(handle);
@@ -54,7 +61,7 @@ pub fn start(profile: Profile, options: &StartOptions, progress: Progress) -> Re
     };
     let model = describe(&profile, &file, &header, &handle);
     let build = BuildInfo { version: super::version(), backend: backend(&devices) };
-    Ok(Started { profile, model, build, handle, joiner, metrics, template })
+    Ok(Started { profile, model, build, handle, joiner, metrics, template, grammars })
 }
 
 /// The model as clients are told about it.
@@ -95,6 +102,38 @@ fn template_source(profile: &Profile, header: &Header) -> Result<String, Failure
         .map_err(|e| Failure::Unavailable(format!("cannot read the chat template {}: {e}", path.display())))
 }
 
+/// A file that the profile names as the shape of thinking is read once.
+fn read_thinking_grammar(profile: &mut Profile) -> Result<(), Failure> {
+    let Some(named) = profile.thinking.grammar.take() else { return Ok(()) };
+    profile.thinking.grammar = Some(if catalogue::find(&named).is_some() {
+        named
+    } else {
+        std::fs::read_to_string(&named).map_err(|error| {
+            let names: Vec<&str> = catalogue::SHIPPED.iter().map(|shipped| shipped.name).collect();
+            let names = names.join(", ");
+            Failure::Usage(format!("thinking.grammar is {named:?}: no file ({error}), and none of {names}"))
+        })?
+    });
+    Ok(())
+}
+
+/// The constraint engine, with the shape of thinking that the profile sets tried out.
+fn grammars(profile: &Profile, tokenizer: &Tokenizer) -> Result<Grammars, Failure> {
+    let started = Instant::now();
+    let grammars = constraint::grammars(tokenizer).map_err(|error| Failure::Malformed(error.to_string()))?;
+    tracing::debug!(ms = started.elapsed().as_millis() as u64, "the vocabulary is indexed for constraints");
+    if let Some(named) = &profile.thinking.grammar {
+        let text = catalogue::find(named).map_or(named.as_str(), |shipped| shipped.text);
+        let compiled = grammars.compile(&Source::Gbnf(text.to_owned()));
+        compiled.map_err(|error| Failure::Usage(format!("thinking.grammar: {error}")))?;
+        if profile.thinking.budget_tokens.is_none() && !constraint::is_bounded(text) {
+            let message = "thinking.grammar bounds no length: set thinking.budget_tokens, too";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+    }
+    Ok(grammars)
+}
+
 fn compile(source: String, profile: &Profile, tokenizer: &Tokenizer) -> Result<ChatTemplate, Failure> {
     let text = |token: Option<Token>| token.map(|t| tokenizer.text(t)).unwrap_or_default();
     let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
@@ -107,13 +146,13 @@ fn compile(source: String, profile: &Profile, tokenizer: &Tokenizer) -> Result<C
 fn spawn(
     profile: &Profile,
     file: &ModelFile,
-    metrics: Metrics,
+    (cache, metrics): (PrefixSettings, Metrics),
     progress: Progress,
 ) -> Result<(Handle, Joiner), Failure> {
     let mut profile = profile.clone();
     profile.model.path = Some(file.path().to_owned());
     let settings = EngineSettings::from(&profile.engine);
-    Engine::spawn(move || load(&profile, progress), settings, metrics).map_err(|error| failure(error, file))
+    Engine::with_cache(move || load(&profile, progress), settings, cache, metrics).map_err(|error| failure(error, file))
 }
 
 /// Why the engine did not start, as the end of the process.

@@ -8,7 +8,9 @@ use crate::app::machine::Machine;
 use crate::app::model::{Header, ModelFile};
 use crate::app::{Failure, free_memory};
 use crate::config::Profile;
+use crate::engine::prefix::disk;
 use crate::gpu::{Card, Gpu};
+use crate::telemetry::KernelState;
 use crate::units::Bytes;
 
 /// The whole report. `fits` is the verdict.
@@ -23,12 +25,14 @@ pub fn report(profile: &Profile) -> Result<Report, Failure> {
     let gpu = Gpu::open();
     let mut text = machine_part(&machine);
     text.push_str(&build_part(&devices));
+    text.push_str(&kernels_part(&devices::kernels()));
     text.push_str(&cards_part(&gpu.cards(), gpu.driver().as_deref(), devices.iter().any(|d| d.is_card)));
     let file = ModelFile::locate(&profile.model)?;
     let header = Header::read(&file)?;
     text.push_str(&model_part(&file, &header));
     let fit = Fit::new(profile, header.sizes(), free_memory(&machine.memory, &devices))?;
     let _ = write!(text, "\nprofile {}: {}", profile.name, fit.table());
+    text.push_str(&cache_part(profile, machine.memory.free()));
     Ok(Report { text, fits: fit.fits() })
 }
 
@@ -68,6 +72,44 @@ fn build_part(devices: &[Device]) -> String {
             "  {:<14}{}, {} free of {} ({})",
             device.name, device.description, device.free, device.total, device.backend
         );
+    }
+    out
+}
+
+/// What the prefix cache may take, and what its folder holds.
+fn cache_part(profile: &Profile, free: Bytes) -> String {
+    let mut out = "\nprefix cache\n".to_owned();
+    let cache = &profile.cache;
+    let ram = match cache.ram_mib {
+        Some(0) => "off (cache.ram_mib is 0)".to_owned(),
+        _ => {
+            format!("up to {} of host memory, not part of the plan above", crate::app::cache::ram_bytes(profile, free))
+        }
+    };
+    row(&mut out, "memory", Some(ram));
+    let disk = cache.disk_dir.as_ref().map_or("none (cache.disk_dir)".to_owned(), |dir| {
+        let budget = Bytes(u64::from(cache.disk_mib) << 20);
+        match disk::offline::list(dir) {
+            Ok(listings) => {
+                let held: Bytes = listings.iter().map(|listing| Bytes(listing.bytes())).sum();
+                format!("{}, up to {budget} a configuration, {held} of {} there", dir.display(), listings.len())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                format!("{}, up to {budget}, made at the first start", dir.display())
+            }
+            Err(error) => format!("{}: {error}: states will not survive a restart", dir.display()),
+        }
+    });
+    row(&mut out, "disk", Some(disk));
+    out
+}
+
+/// Kernels of the plug-in; nothing without one.
+fn kernels_part(kernels: &[KernelState]) -> String {
+    let mut out = String::new();
+    for kernel in kernels {
+        let switch = if kernel.on { "on" } else { "off" };
+        let _ = writeln!(out, "  kernel        {} {switch}: {}", kernel.name, kernel.purpose);
     }
     out
 }
@@ -161,10 +203,31 @@ mod tests {
     use crate::gpu::CardMemory;
 
     #[test]
+    fn a_kernel_is_listed_with_its_switch() {
+        let purpose = "attention in place".to_owned();
+        let kernel = KernelState { name: "fattn_quant".to_owned(), on: false, calls: 0, fallbacks: 0, purpose };
+        assert_eq!(kernels_part(&[kernel]), "  kernel        fattn_quant off: attention in place\n");
+        assert_eq!(kernels_part(&[]), "");
+    }
+
+    #[test]
     fn a_card_that_reads_nothing_is_listed_and_nothing_is_invented() {
         let text = cards_part(&[Card { index: 0, ..Card::default() }], None, true);
         assert!(text.contains("0: unknown\n"), "{text}");
         assert!(!text.contains("MHz") && !text.contains(" W") && !text.contains("MiB"), "{text}");
+    }
+
+    #[test]
+    fn the_cache_shows_its_budgets_and_what_is_wrong_with_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut profile = Profile::demo();
+        let text = cache_part(&profile, Bytes(8 << 30));
+        assert!(text.contains("up to 2048.0 MiB") && text.contains("none"), "{text}");
+        std::fs::write(dir.path().join("file"), b"").unwrap();
+        profile.cache.disk_dir = Some(dir.path().join("file"));
+        profile.cache.ram_mib = Some(0);
+        let text = cache_part(&profile, Bytes(0));
+        assert!(text.contains("off") && text.contains("will not survive"), "{text}");
     }
 
     #[test]

@@ -92,7 +92,8 @@ async fn talk(started: Started, system: Option<&str>, message: Option<String>) -
     let n_ctx = started.handle.facts().n_ctx;
     let name = started.model.id;
     let joiner = started.joiner;
-    let mut conversation = Conversation::new(started.profile, started.handle, started.template, system);
+    let mut conversation =
+        Conversation::new(started.profile, started.handle, started.template, started.grammars, system);
     let mut screen = Screen::terminal();
     let talked = async {
         match message {

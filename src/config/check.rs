@@ -30,6 +30,9 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
         let message = format!("{} values need flash attention, which is off", engine.cache_type_v.word());
         return refuse("engine.cache_type_v", message, "use f16 values, or engine.flash_attention = \"auto\"");
     }
+    if let Some(message) = profile.model.kernels.as_deref().and_then(kernels_fault) {
+        return refuse("model.kernels", message, "use -NAME, +NAME, -all, +all or mmvq_limit=N, by commas");
+    }
     if let Some((key, message, fix)) = drafting(&profile.speculative, engine) {
         return refuse(key, message, fix);
     }
@@ -38,6 +41,25 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
         return refuse("chat.late_system_wrapper", message, "put {} where the text goes");
     }
     Ok(())
+}
+
+/// The kernels of the CUDA plug-in that can be switched (vendor/kernels/src/registry.cu).
+pub const KERNELS: [&str; 3] = ["fattn_quant", "fattn_quant_prefill", "mmvq_limit"];
+
+/// What is wrong with switches, known here too so that a slip is refused on a machine without a card.
+fn kernels_fault(switches: &str) -> Option<String> {
+    let fault = |word: &str| {
+        if let Some(limit) = word.strip_prefix("mmvq_limit=") {
+            let fits = limit.parse::<u8>().is_ok_and(|n| n <= 8);
+            return (!fits).then(|| format!("mmvq_limit takes 0 to 8, not {limit:?}"));
+        }
+        let Some(name) = word.strip_prefix(['-', '+']) else {
+            return Some(format!("{word:?} does not begin with - or +"));
+        };
+        let known = name == "all" || KERNELS.contains(&name);
+        (!known).then(|| format!("there is no kernel {name:?}; there are {}", KERNELS.join(", ")))
+    };
+    switches.split(',').map(str::trim).filter(|word| !word.is_empty()).find_map(fault)
 }
 
 fn drafting(speculative: &SpeculativeConfig, engine: &EngineConfig) -> Option<Fault> {
@@ -65,4 +87,33 @@ fn drafting(speculative: &SpeculativeConfig, engine: &EngineConfig) -> Option<Fa
         return Some(("speculative.cache_type_v", message, "use f16 values, or engine.flash_attention = \"auto\""));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_name_kernels_that_exist_and_say_on_or_off() {
+        for good in ["", "-fattn_quant", "+fattn_quant_prefill,-mmvq_limit", "-all,+fattn_quant", "mmvq_limit=4"] {
+            assert_eq!(kernels_fault(good), None, "{good}");
+        }
+        for (bad, word) in [
+            ("fattn_quant", "begin with"),
+            ("-fatn", "\"fatn\""),
+            ("mmvq_limit=9", "0 to 8"),
+            ("mmvq_limit=", "0 to 8"),
+        ] {
+            let fault = kernels_fault(bad).expect(bad);
+            assert!(fault.contains(word), "{bad}: {fault}");
+        }
+    }
+
+    #[test]
+    fn the_plug_in_has_the_kernels_that_settings_can_name() {
+        let registry = include_str!("../../vendor/kernels/src/registry.cu");
+        let named: Vec<&str> =
+            registry.lines().filter_map(|line| line.trim().strip_prefix("{ \"")?.split('"').next()).collect();
+        assert_eq!(named, KERNELS);
+    }
 }

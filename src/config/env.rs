@@ -14,6 +14,9 @@ pub const LOG: &str = "PLATEAU_LOG";
 /// `true` writes the log as JSON, as `--log-json` does.
 pub const LOG_JSON: &str = "PLATEAU_LOG_JSON";
 
+/// Another name of PLATEAU_MODEL_KERNELS: the plug-in reads it by this name in hosts that are not plateau.
+pub const KERNELS: &str = "PLATEAU_KERNELS";
+
 /// A variable of ours with its value.
 pub type Variable = (String, String);
 

@@ -20,7 +20,7 @@ pub use error::{ConfigError, Origin};
 pub use file::ProfileFile;
 pub use profile::{
     CacheType, ChatConfig, EngineConfig, FlashAttention, GenerationDefaults, LimitsConfig, ModelConfig, Profile,
-    SamplingDefaults, ServerConfig, SpeculativeConfig,
+    SamplingDefaults, ServerConfig, SpeculativeConfig, ThinkingConfig,
 };
 pub use resolve::{Layers, Resolved, resolve};
 pub use settings::{SETTINGS, Setting};

@@ -13,9 +13,11 @@ pub struct Profile {
     pub server: ServerConfig,
     pub limits: LimitsConfig,
     pub chat: ChatConfig,
+    pub thinking: ThinkingConfig,
     pub sampling: SamplingDefaults,
     pub generation: GenerationDefaults,
     pub speculative: SpeculativeConfig,
+    pub cache: CacheConfig,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +30,8 @@ pub struct ModelConfig {
     pub gpu_layers: Option<u32>,
     /// Folder searched for `libggml-cuda*.so` and other plug-ins; `None`: the executable's folder.
     pub plugin_dir: Option<PathBuf>,
+    /// Switches for the kernels of the CUDA plug-in, "-name,+name"; `None`: as the plug-in comes.
+    pub kernels: Option<String>,
     pub mmap: bool,
     pub mlock: bool,
 }
@@ -183,6 +187,36 @@ pub struct ChatConfig {
     pub calls_end_thinking: bool,
 }
 
+/// Bounds on thinking where a request sets none. `None`: no bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThinkingConfig {
+    /// Name of a shipped grammar or path of a GBNF file.
+    pub grammar: Option<String>,
+    pub budget_tokens: Option<u32>,
+    /// Written before thinking is closed at its bound.
+    pub message: String,
+    /// Bounds by the degree of effort that a request asks for.
+    pub effort_minimal_tokens: Option<u32>,
+    pub effort_low_tokens: Option<u32>,
+    pub effort_medium_tokens: Option<u32>,
+    pub effort_high_tokens: Option<u32>,
+}
+
+impl Default for ThinkingConfig {
+    /// Thinking is free unless a request asks for little effort.
+    fn default() -> ThinkingConfig {
+        ThinkingConfig {
+            grammar: None,
+            budget_tokens: None,
+            message: "\nThe time for thinking is over, so I answer now.\n".into(),
+            effort_minimal_tokens: Some(256),
+            effort_low_tokens: Some(1024),
+            effort_medium_tokens: Some(4096),
+            effort_high_tokens: None,
+        }
+    }
+}
+
 /// Defaults of sampling fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingDefaults {
@@ -227,6 +261,26 @@ pub struct SpeculativeConfig {
     pub cache_type_v: CacheType,
 }
 
+/// The prefix cache: states of prompts and answers that later prompts go on from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheConfig {
+    /// Host memory for saved states; 0: off; `None`: a quarter of what is free.
+    pub ram_mib: Option<u32>,
+    /// Folder of the disk tier; `None`: there is none.
+    pub disk_dir: Option<PathBuf>,
+    pub disk_mib: u32,
+    /// Tokens between saved states where a prompt has no marks; `None`: by the size of a state.
+    pub interval_tokens: Option<u32>,
+    /// Every so many restores are computed again and compared; `None`: none is.
+    pub check_every: Option<u32>,
+}
+
+impl Default for CacheConfig {
+    fn default() -> CacheConfig {
+        CacheConfig { ram_mib: None, disk_dir: None, disk_mib: 20_480, interval_tokens: None, check_every: None }
+    }
+}
+
 impl SpeculativeConfig {
     /// What is left of it for a model: a source that may draft no token is off, and so is MTP without a head.
     pub fn in_effect(&self, has_mtp_head: bool) -> SpeculativeConfig {
@@ -257,6 +311,7 @@ impl Profile {
                 alias: None,
                 gpu_layers: None,
                 plugin_dir: None,
+                kernels: None,
                 mmap: true,
                 mlock: false,
             },
@@ -301,6 +356,7 @@ impl Profile {
                 late_system_wrapper: "[system]\n{}".into(),
                 calls_end_thinking: true,
             },
+            thinking: ThinkingConfig::default(),
             sampling: SamplingDefaults {
                 temperature: 0.6,
                 top_k: 20,
@@ -324,6 +380,7 @@ impl Profile {
                 cache_type_k: CacheType::F16,
                 cache_type_v: CacheType::F16,
             },
+            cache: CacheConfig::default(),
         }
     }
 }

@@ -167,7 +167,8 @@ impl Stack {
         let mut doubtful = Vec::new();
         for (name, text) in variables {
             let origin = Origin::Env(name.clone());
-            if let Some(setting) = SETTINGS.iter().find(|s| s.env() == *name) {
+            let alias = if name == env::KERNELS { Setting::find("model.kernels") } else { None };
+            if let Some(setting) = alias.or_else(|| SETTINGS.iter().find(|s| s.env() == *name)) {
                 self.text(setting, text, origin)?;
             } else if ![env::PROFILE, env::LOG, env::LOG_JSON].contains(&name.as_str()) {
                 let key = name[env::PREFIX.len()..].to_lowercase().replacen('_', ".", 1);

@@ -106,6 +106,9 @@ settings! {
     model.gpu_layers --"gpu-layers": int(0, 4096), or "all";
     /// Folder searched for backend plug-ins (libggml-*.so); `beside` is the folder of the executable.
     model.plugin_dir --"plugin-dir": Kind::Path, or "beside";
+    /// Switches for the CUDA plug-in's own kernels, by commas: `-fattn_quant` turns one off, `+fattn_quant` on, `-all` leaves
+    /// everything to llama.cpp; docs/kernels.md lists them. PLATEAU_KERNELS says the same.
+    model.kernels --"kernels": Kind::Text, or "default";
     /// Map the file instead of reading it: faster start, pages are dropped under memory pressure.
     model.mmap: Kind::Bool;
     /// Lock the weights in RAM (needs the memlock limit raised).
@@ -183,6 +186,21 @@ settings! {
     /// Is a well-formed call to a declared tool a call also where the model has not closed its thinking; it ends the thinking then.
     chat.calls_end_thinking: Kind::Bool;
 
+    /// Shape of the thinking when a request does not say: a grammar of `plateau grammar list` or a GBNF file; `none` leaves it free.
+    thinking.grammar: Kind::Text, or "none";
+    /// Most tokens of the thinking when a request does not say; it is closed there and the answer begins. `none` has no bound.
+    thinking.budget_tokens --"thinking-budget": int(0, 16_777_216), or "none";
+    /// What is written at the end of thinking that is closed at its bound.
+    thinking.message: Kind::Text;
+    /// Bound of the thinking for `reasoning_effort: "minimal"`, where the chat template knows no efforts; `none` has no bound.
+    thinking.effort_minimal_tokens: int(0, 16_777_216), or "none";
+    /// The same for "low".
+    thinking.effort_low_tokens: int(0, 16_777_216), or "none";
+    /// The same for "medium".
+    thinking.effort_medium_tokens: int(0, 16_777_216), or "none";
+    /// The same for "high" and above.
+    thinking.effort_high_tokens: int(0, 16_777_216), or "none";
+
     /// Temperature; 0 always takes the most probable token.
     sampling.temperature --"temperature" --"temp": float(0.0, 10.0);
     /// Keep the k most probable tokens; 0 is off.
@@ -224,6 +242,19 @@ settings! {
     speculative.cache_type_k: Kind::Choice(CacheType::WORDS);
     /// Element type of cached values of the MTP head; a quantized one needs flash attention.
     speculative.cache_type_v: Kind::Choice(CacheType::WORDS);
+
+    /// Host memory in MiB for the states that later prompts go on from; 0 is off, `auto` a quarter of what is free at the start.
+    cache.ram_mib --"cache-ram": int(0, 16_777_216), or "auto";
+    /// Folder where these states survive the process, in a subfolder for each model and configuration; `none` keeps nothing on
+    /// disk. What clients sent is in the files: keep the folder to yourself.
+    cache.disk_dir --"cache-dir": Kind::Path, or "none";
+    /// Disk space in MiB for the states of one model and configuration.
+    cache.disk_mib --"cache-disk": int(1, 1_073_741_824);
+    /// Tokens between states of a prompt without marks; `auto` is a power of two from 128 up, such that a full context takes a
+    /// quarter of the memory.
+    cache.interval_tokens: int(16, 16_777_216), or "auto";
+    /// Compute every so many restores again and compare, at the cost of the prefill; `never` trusts.
+    cache.check_every: int(1, 1_000_000), or "never";
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ pub(super) struct DraftMetrics {
     steps: Counter,
     mtp: Pair,
     lookup: Pair,
+    forced: Pair,
     by_position: [Pair; DRAFT_POSITIONS],
     acceptance_length: Histogram,
     gain: RealGauge,
@@ -82,6 +83,7 @@ impl DraftMetrics {
             steps,
             mtp: source("mtp"),
             lookup: source("lookup"),
+            forced: source("forced"),
             by_position: std::array::from_fn(position),
             acceptance_length: register(
                 r,
@@ -98,6 +100,7 @@ impl DraftMetrics {
         self.steps.inc_by(record.n_steps);
         self.mtp.add(record.mtp);
         self.lookup.add(record.lookup);
+        self.forced.add(record.forced);
         self.by_position.iter().zip(record.by_position).for_each(|(pair, count)| pair.add(*count));
         record.acceptance_length.into_iter().for_each(|length| self.acceptance_length.observe(length));
         if record.collapsed {
@@ -123,6 +126,7 @@ mod tests {
             n_steps: 10,
             mtp: count(20, 12),
             lookup: count(3, 1),
+            forced: count(4, 4),
             by_position: &[count(10, 8), count(8, 4), count(5, 1)],
             acceptance_length: Some(2.3),
             collapsed: false,
@@ -135,6 +139,7 @@ mod tests {
             "plateau_decode_steps_total 20\n",
             "plateau_draft_tokens_total{source=\"mtp\"} 40\n",
             "plateau_draft_tokens_total{source=\"lookup\"} 6\n",
+            "plateau_draft_tokens_total{source=\"forced\"} 8\n",
             "plateau_draft_accepted_tokens_total{source=\"mtp\"} 24\n",
             "plateau_draft_accepted_tokens_total{source=\"lookup\"} 2\n",
             "plateau_draft_position_tokens_total{position=\"0\"} 20\n",

@@ -14,7 +14,9 @@ use prometheus_client::registry::Registry;
 
 use super::cards::{CardFamilies, CardGauges};
 use super::drafts::DraftMetrics;
+use super::kernels::{KernelMetrics, KernelReader, KernelState};
 use super::names;
+use super::prefix::{CacheGauges, CacheMetrics};
 use super::records::{DraftRecord, EngineAges, EngineGauges, Outcome, RequestRecord};
 
 pub(super) type RealGauge = Gauge<f64, AtomicU64>;
@@ -64,6 +66,8 @@ struct Inner {
     oldest_queued: RealGauge,
     cards: CardFamilies,
     drafts: DraftMetrics,
+    cache: CacheMetrics,
+    kernels: KernelMetrics,
 }
 
 impl Default for Metrics {
@@ -76,6 +80,8 @@ impl Metrics {
     /// A fresh set, all zero.
     pub fn new() -> Metrics {
         let mut registry = Registry::default();
+        let kernels = KernelMetrics::default();
+        registry.register_collector(Box::new(kernels.clone()));
         let r = &mut registry;
         let inner = Inner {
             // 1 ms to 524 s; a prefill of a full context belongs in it.
@@ -105,6 +111,8 @@ impl Metrics {
             oldest_queued: register(r, names::OLDEST_QUEUED_SECONDS, "Longest wait in the queue now", Gauge::default()),
             cards: CardFamilies::new(r),
             drafts: DraftMetrics::new(r),
+            cache: CacheMetrics::new(r),
+            kernels,
             registry,
         };
         Metrics { inner: Arc::new(inner) }
@@ -165,6 +173,16 @@ impl Metrics {
         self.inner.cards.set(card);
     }
 
+    /// Where the counts of a plug-in's kernels come from. The first reader stays.
+    pub fn set_kernel_reader(&self, reader: KernelReader) {
+        self.inner.kernels.set_reader(reader);
+    }
+
+    /// The kernels of the plug-in now; empty without one.
+    pub fn kernels(&self) -> Vec<KernelState> {
+        self.inner.kernels.read()
+    }
+
     /// Counts the drafts of a request at its end.
     pub fn drafts_ended(&self, record: &DraftRecord<'_>) {
         self.inner.drafts.count(record);
@@ -173,6 +191,21 @@ impl Metrics {
     /// Expected speed against no drafting, as the engine measures it; 1 is none gained.
     pub fn set_draft_gain(&self, gain: f64) {
         self.inner.drafts.set_gain(gain);
+    }
+
+    /// A request began from a state of `tier`, with so many tokens of its prompt; 0 ms where none was put back.
+    pub fn restored(&self, tier: &'static str, n_tokens: usize, restore_ms: f64) {
+        self.inner.cache.restored(tier, n_tokens, restore_ms);
+    }
+
+    /// A saved state was compared with one computed anew.
+    pub fn cache_checked(&self, verdict: &'static str) {
+        self.inner.cache.checked(verdict);
+    }
+
+    /// The prefix cache after a step.
+    pub fn set_cache(&self, gauges: &CacheGauges) {
+        self.inner.cache.set(gauges);
     }
 
     /// All metrics as OpenMetrics text (`application/openmetrics-text; version=1.0.0`).

@@ -7,6 +7,7 @@ use std::time::Duration;
 pub enum Outcome {
     Eos,
     Stop,
+    Complete,
     MaxTokens,
     ContextFull,
     Cancelled,
@@ -14,14 +15,22 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub(super) const ALL: [Outcome; 6] =
-        [Outcome::Eos, Outcome::Stop, Outcome::MaxTokens, Outcome::ContextFull, Outcome::Cancelled, Outcome::Failed];
+    pub(super) const ALL: [Outcome; 7] = [
+        Outcome::Eos,
+        Outcome::Stop,
+        Outcome::Complete,
+        Outcome::MaxTokens,
+        Outcome::ContextFull,
+        Outcome::Cancelled,
+        Outcome::Failed,
+    ];
 
     /// The value of the label and of the log field.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Eos => "eos",
             Outcome::Stop => "stop",
+            Outcome::Complete => "complete",
             Outcome::MaxTokens => "max_tokens",
             Outcome::ContextFull => "context_full",
             Outcome::Cancelled => "cancelled",
@@ -79,6 +88,8 @@ pub struct DraftRecord<'a> {
     pub n_steps: u64,
     pub mtp: Drafted,
     pub lookup: Drafted,
+    /// By a constraint.
+    pub forced: Drafted,
     /// By the place in the draft, the first token first; at most `DRAFT_POSITIONS`.
     pub by_position: &'a [Drafted],
     /// Tokens a step; `None` where the request did not end well or made no step.

@@ -7,11 +7,12 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::api::{BuildInfo, ModelInfo};
+use crate::chat::constraint::grammars;
 use crate::chat::{ChatTemplate, TemplateOrigin};
 use crate::engine::fake::Fault;
 use crate::engine::{
-    Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, GenerationRequest, Handle, PromptItem,
-    RunnerErrorKind, SpeculativeParams,
+    CacheUse, Constraint, Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, GenerationRequest,
+    Handle, PromptItem, RunnerErrorKind, SpeculativeParams,
 };
 use crate::sampling::SamplingParams;
 use crate::telemetry::Metrics;
@@ -48,9 +49,11 @@ fn submit(handle: &Handle) -> EventStream {
         ignore_eos: false,
         logprobs: None,
         cache_prompt: true,
+        cache: CacheUse::UNMARKED,
         progress: false,
         show_control: false,
         speculative: SpeculativeParams::OFF,
+        constraint: Constraint::default(),
         arrived: Instant::now(),
     };
     handle.submit(request).unwrap()
@@ -255,7 +258,8 @@ async fn the_announced_first_request_is_answered() {
     let template = ChatTemplate::new(source, "", "", profile.limits.template_fuel).unwrap();
     let build = BuildInfo { version: "0".to_owned(), backend: "none".to_owned() };
     let listener = bind(&profile.server).await.unwrap();
-    let started = Started { profile, model, build, handle, joiner, metrics: Metrics::new(), template };
+    let (metrics, grammars) = (Metrics::new(), grammars(handle.tokenizer()).unwrap());
+    let started = Started { profile, model, build, handle, joiner, metrics, template, grammars };
     let line = announcement(&started, listener.local_addr().unwrap());
     assert_eq!(line.lines().count(), 1);
     let mut words = line.split_once("curl ").unwrap().1.splitn(2, ' ');

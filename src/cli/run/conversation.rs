@@ -13,6 +13,7 @@ use crate::chat::{ChatTemplate, OutputDelta, OutputParser};
 use crate::cli::progress::{self, Bar};
 use crate::config::Profile;
 use crate::engine::{Event, Finish, FinishReason, Handle};
+use crate::grammar::Grammars;
 
 /// Prompts with fewer new tokens are read before a bar would be noticed.
 const BAR_FROM_TOKENS: usize = 256;
@@ -29,6 +30,7 @@ pub struct Conversation {
     profile: Profile,
     handle: Handle,
     template: ChatTemplate,
+    grammars: Grammars,
     system: Option<Value>,
     messages: Vec<Value>,
 }
@@ -41,9 +43,15 @@ struct Answer {
 }
 
 impl Conversation {
-    pub fn new(profile: Profile, handle: Handle, template: ChatTemplate, system: Option<&str>) -> Conversation {
+    pub fn new(
+        profile: Profile,
+        handle: Handle,
+        template: ChatTemplate,
+        grammars: Grammars,
+        system: Option<&str>,
+    ) -> Conversation {
         let system = system.map(|text| json!({"role": "system", "content": text}));
-        Conversation { profile, handle, template, messages: system.iter().cloned().collect(), system }
+        Conversation { profile, handle, template, grammars, messages: system.iter().cloned().collect(), system }
     }
 
     /// Forgets everything but the system message.
@@ -115,6 +123,7 @@ impl Conversation {
             tokenizer: self.handle.tokenizer(),
             template: &self.template,
             profile: &self.profile,
+            grammars: &self.grammars,
             id: &format!("run-{id}"),
             seed: id.as_u64_pair().0,
             arrived: Instant::now(),
@@ -171,7 +180,7 @@ fn summary(finish: &Finish) -> String {
     let cut = match finish.reason {
         FinishReason::MaxTokens => ", cut at the token limit",
         FinishReason::ContextFull => ", cut: the context is full",
-        FinishReason::Eos(_) | FinishReason::Stop(_) | FinishReason::Cancelled => "",
+        FinishReason::Eos(_) | FinishReason::Stop(_) | FinishReason::Complete | FinishReason::Cancelled => "",
     };
     let (usage, timings) = (finish.usage, finish.timings);
     let speed = if timings.predicted_ms > 0.0 { timings.predicted_n as f64 / timings.predicted_ms * 1e3 } else { 0.0 };

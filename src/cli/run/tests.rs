@@ -50,7 +50,16 @@ async fn conversation(answers: &[(&str, &str)], system: Option<&str>) -> (Conver
     let mut profile = Profile::demo();
     profile.sampling.temperature = 0.0;
     let template = ChatTemplate::new(CHATML.to_owned(), "", "", profile.limits.template_fuel).unwrap();
-    (Conversation::new(profile, handle, template, system), joiner)
+    (
+        Conversation::new(
+            profile,
+            handle.clone(),
+            template,
+            crate::chat::constraint::grammars(handle.tokenizer()).unwrap(),
+            system,
+        ),
+        joiner,
+    )
 }
 
 #[tokio::test]
