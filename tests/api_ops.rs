@@ -41,7 +41,7 @@ async fn aliases_without_a_version_answer_the_same() {
 async fn properties_say_what_is_off_and_why() {
     let server = start(FakeRunner::saying("x")).await;
     let props = server.get("/props").await.body;
-    for name in ["mtp", "vision", "grammar", "kernels"] {
+    for name in ["mtp", "vision", "kernels"] {
         let feature = &props["features"][name];
         assert_eq!(feature["on"], false, "{name}");
         assert!(feature["why"].as_str().is_some_and(|why| !why.is_empty()), "{name}");

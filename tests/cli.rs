@@ -242,3 +242,97 @@ fn the_embedded_model_leaves_no_file_behind() {
     assert_eq!(code(&with_env(&["doctor"], &[("TMPDIR", tmp)])), 0);
     assert_eq!(std::fs::read_dir(Path::new(tmp)).unwrap().count(), 0);
 }
+
+#[test]
+fn grammar_list_names_what_is_shipped_and_show_prints_it() {
+    let output = plateau(&["grammar", "list"]);
+    assert_eq!(code(&output), 0);
+    assert!(out(&output).contains("scratchpad   A plan, up to fifteen notes"), "{}", out(&output));
+    let output = plateau(&["grammar", "show", "tagline"]);
+    assert!(out(&output).contains("root   ::= \"Q=\""), "{}", out(&output));
+    assert_eq!(code(&plateau(&["grammar", "show", "nope"])), 64);
+}
+
+#[test]
+fn grammar_check_names_the_place_of_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let good = file("good.gbnf", "root ::= <think> line_text \"\\n\"\nline_text ::= [a-z]{1,3}");
+    let output = plateau(&["grammar", "check", &good]);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "ok: 2 rules. At most 5 characters.\n"));
+    let bad = file("bad.gbnf", "root ::= x\nx ::= \"a");
+    let output = plateau(&["grammar", "check", &bad]);
+    assert_eq!(
+        (code(&output), err(&output)),
+        (65, format!("{bad}: line 2, column 7: this text is not closed; add a `\"`\n"))
+    );
+    for (text, expected) in [
+        ("<think>abc\n", None),
+        ("<think>ab1\n", Some("line 1, column 10: `1` does not match")),
+        ("<think>ab", Some("line 1, column 10: the text ends too early; next could be `\\n` `a`")),
+        ("<think>a\n\n", Some("line 2, column 1: `\\n` does not match; here could be the end")),
+        ("abc\n", Some("line 1, column 1: `a` does not match; here could be <think>")),
+    ] {
+        let text = file("text", text);
+        let output = plateau(&["grammar", "check", &good, "--text", &text]);
+        match expected {
+            None => assert!(out(&output).ends_with("the text matches\n"), "{}", err(&output)),
+            Some(expected) => assert!(err(&output).contains(expected) && code(&output) == 65, "{}", err(&output)),
+        }
+    }
+    let schema = file("a.json", "{\"type\": \"array\", \"uniqueItems\": true}");
+    let output = plateau(&["grammar", "check", &schema]);
+    assert!(out(&output).contains("less strict at /uniqueItems"), "{}", out(&output));
+    assert_eq!(code(&plateau(&["grammar", "check", "scratchpad"])), 0);
+    assert_eq!(code(&plateau(&["grammar", "check", "missing.gbnf"])), 69);
+}
+
+#[test]
+fn a_folder_of_saved_states_is_listed_verified_and_cleared_without_a_server() {
+    use plateau::engine::prefix::Fingerprint;
+    use plateau::engine::prefix::disk::{file, index};
+    use plateau::engine::{MarkKind, PromptItem};
+    use plateau::units::Token;
+    let dir = tempfile::tempdir().unwrap();
+    let (root, mine) = (dir.path().display().to_string(), Fingerprint(0xab));
+    let folder = dir.path().join(mine.folder());
+    std::fs::create_dir_all(&folder).unwrap();
+    file::write(&folder, mine, 1, b"state").unwrap();
+    let record = index::Record {
+        key: 2,
+        parent: 0,
+        kind: MarkKind::Turn,
+        hits: 0,
+        point: Some(index::PartEntry { id: 1, len: 5 }),
+        rows: None,
+        edge: vec![PromptItem::Token(Token(7)); 12],
+    };
+    index::Index::open(&folder).unwrap().change(&[record], &[]).unwrap();
+    let listed = out(&plateau(&["cache", "ls", "--dir", &root]));
+    assert!(listed.contains("00000000000000ab: 1 places") && listed.contains("12 tokens"), "{listed}");
+    assert_eq!(code(&plateau(&["cache", "verify", &root])), 0);
+    std::fs::write(file::path(&folder, 1), b"torn").unwrap();
+    let verified = plateau(&["cache", "verify", &root]);
+    assert_eq!(code(&verified), 65);
+    assert!(out(&verified).contains("1 files read, 1 wrong"), "{}", out(&verified));
+    assert_eq!(code(&plateau(&["cache", "clear", "--dir", &root])), 0);
+    assert!(!folder.exists());
+    assert_eq!(code(&plateau(&["cache", "verify", &format!("{root}/none")])), 69);
+}
+
+#[test]
+fn commands_that_ask_a_server_say_what_is_wrong_with_its_address() {
+    let https = plateau(&["cache", "explain", "--url", "https://127.0.0.1:1"]);
+    assert_eq!(code(&https), 64);
+    assert!(err(&https).contains("http://HOST"), "{}", err(&https));
+    // Nothing listens at port 1 of this machine.
+    for args in
+        [&["cache", "ls", "--url", "http://127.0.0.1:1"][..], &["check", "cache", "--url", "http://127.0.0.1:1"]]
+    {
+        assert_eq!(code(&plateau(args)), 69, "{args:?}");
+    }
+}

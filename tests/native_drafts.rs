@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use native::{argmax, engine_config, feed, model_with_head, runner_with_head, tokens};
 use plateau::engine::{
-    BatchRow, DraftRow, Engine, EngineSettings, Event, Finish, GenerationRequest, Handle, Joiner, Loaded, ModelRunner,
-    PromptItem, SpeculativeParams,
+    BatchRow, CacheUse, Constraint, DraftRow, Engine, EngineSettings, Event, Finish, GenerationRequest, Handle, Joiner,
+    Loaded, ModelRunner, PromptItem, SpeculativeParams,
 };
 use plateau::llama::{ContextOptions, LlamaRunner, MtpCache, vocab};
 use plateau::sampling::SamplingParams;
@@ -207,9 +207,11 @@ impl Rig {
             ignore_eos: false,
             logprobs: None,
             cache_prompt: false,
+            cache: CacheUse::UNMARKED,
             progress: false,
             show_control: true,
             speculative,
+            constraint: Constraint::default(),
             arrived: Instant::now(),
         }
     }

@@ -53,8 +53,8 @@ class Server:
 
 @pytest.fixture(scope="session")
 def server():
-    # Over an f16 cache the CPU rounds by the rows of a step, and how many are drafted follows the clock: near ties would
-    # differ from run to run. tests/native_drafts.rs compares answers with and without drafts, over bf16, to the token.
-    server = Server("--profile", "demo", "--mtp", "false", "--lookup", "false")
+    # Drafts are on, as they are by default. Over an f16 cache the CPU rounds by the rows of a step, and how many are drafted
+    # follows the clock: near ties would differ from run to run. Over bf16 it does not.
+    server = Server("--profile", "demo", "--cache-type-k", "bf16", "--cache-type-v", "bf16")
     yield server
     assert server.stop() == 0, "the server ends with 0 on SIGTERM"

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use plateau::api::{ApiState, BuildInfo, ModelInfo, Preparing, router};
 use plateau::chat::{ChatTemplate, TemplateOrigin};
 use plateau::config::Profile;
-use plateau::engine::{Engine, EngineSettings, FakeRunner, Handle, Joiner};
+use plateau::engine::{Engine, EngineSettings, FakeRunner, Handle, Joiner, PrefixSettings};
 use plateau::telemetry::Metrics;
 use plateau::text::Tokenizer;
 use plateau::units::Bytes;
@@ -88,8 +88,11 @@ pub async fn start_model(
     let settings = EngineSettings { queue_capacity: profile.engine.queue_capacity as usize, prefill_chunk_tokens: 64 };
     let metrics = Metrics::new();
     let counted = metrics.clone();
-    let spawned =
-        tokio::task::spawn_blocking(move || Engine::spawn(move || Ok::<_, String>(runner.loaded()), settings, counted));
+    let ram_bytes = profile.cache.ram_mib.map_or(64, u64::from) << 20;
+    let cache = PrefixSettings { ram_bytes, ..PrefixSettings::OFF };
+    let spawned = tokio::task::spawn_blocking(move || {
+        Engine::with_cache(move || Ok::<_, String>(runner.loaded()), settings, cache, counted)
+    });
     let (handle, joiner) = spawned.await.unwrap().unwrap();
     let mut info = model(&handle);
     describe(&mut info);
@@ -101,6 +104,7 @@ pub async fn start_model(
         preparing: Preparing::new(&profile.engine),
         profile: Arc::new(profile),
         metrics: metrics.clone(),
+        grammars: plateau::chat::constraint::grammars(&Tokenizer::bytes_for_tests()).unwrap(),
         build: Arc::new(BuildInfo { version: "1.2.3".into(), backend: "fake".into() }),
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

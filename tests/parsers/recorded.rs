@@ -34,7 +34,7 @@ pub struct Case {
 
 fn tool(name: &str, properties: Value) -> Tool {
     let parameters = json!({"type": "object", "properties": properties, "$defs": {"Spot": {"type": "object"}}});
-    Tool { name: name.to_owned(), description: None, parameters, raw: Value::Null }
+    Tool { name: name.to_owned(), description: None, parameters, strict: None, raw: Value::Null }
 }
 
 pub fn tools() -> Vec<Tool> {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use plateau::engine::fake::{Call, IM_END, Next};
 use plateau::engine::{
-    Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, Finish, FinishReason, GenerationRequest,
-    Handle, Joiner, Logprob, PromptItem, Shutdown, SpeculativeParams,
+    CacheUse, Constraint, Engine, EngineError, EngineSettings, Event, EventStream, FakeRunner, Finish, FinishReason,
+    GenerationRequest, Handle, Joiner, Logprob, PromptItem, Shutdown, SpeculativeParams,
 };
 use plateau::sampling::SamplingParams;
 use plateau::telemetry::Metrics;
@@ -73,9 +73,11 @@ pub fn request_of(prompt: Vec<Token>) -> GenerationRequest {
         ignore_eos: false,
         logprobs: None,
         cache_prompt: true,
+        cache: CacheUse::UNMARKED,
         progress: false,
         show_control: false,
         speculative: SpeculativeParams::OFF,
+        constraint: Constraint::default(),
         arrived: Instant::now(),
     }
 }
