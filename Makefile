@@ -1,14 +1,14 @@
 # plateau: every entry point of a person. `make serve` and `make test` set up what is missing first.
 SHELL := /bin/bash
-PLATEAU_CACHE ?= $(HOME)/.cache/plateau
-export PLATEAU_CACHE
+PLATEAU_BUILD_DIR ?= $(HOME)/.cache/plateau
+export PLATEAU_BUILD_DIR
 # What scripts/setup.sh found or installed: target folder, tools, libclang.
-ENV := source $(PLATEAU_CACHE)/env.sh
+ENV := source $(PLATEAU_BUILD_DIR)/env.sh
 PROFILE ?= demo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build serve test lint test-fast test-native test-clients bench parity soak docs
+.PHONY: help setup setup-test build serve test lint test-fast test-native test-clients bench parity soak docs cuda cuda-check gpu-test gpu-bench
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ build: setup ## build the server (release, with llama.cpp)
 serve: build ## run the server on the embedded demo model, or PROFILE=name ARGS='--model FILE'
 	$(ENV) && exec "$$CARGO_TARGET_DIR/release/plateau" serve --profile $(PROFILE) $(ARGS)
 
-test: setup-test lint test-fast test-native test-clients ## everything: fmt, clippy, unit, engine, API, native and SDK tests
+test: setup-test lint test-fast test-native test-clients cuda-check ## everything: fmt, clippy, unit, engine, API, native and SDK tests
 
 lint: setup ## rustfmt and clippy, warnings are errors
 	cargo fmt --check
@@ -50,6 +50,18 @@ parity: setup-test build ## greedy answers against a llama-server built here, li
 
 soak: setup-test build ## 2,000 prompts, host memory watched
 	$(ENV) && scripts/soak.sh $(ARGS)
+
+cuda: build ## the CUDA plug-in with our kernels, beside the release binary (ARGS='86 90')
+	$(ENV) && scripts/cuda.sh build $(ARGS)
+
+cuda-check: ## our kernels' registers, spills and shared memory for sm_86, without a card
+	@scripts/cuda.sh check
+
+gpu-test: ## the kernels against float64 and against llama.cpp's, on this machine's card
+	$(ENV) && scripts/cuda.sh test
+
+gpu-bench: ## the kernels' times beside llama.cpp's, on this machine's card
+	$(ENV) && scripts/cuda.sh bench
 
 docs: setup ## rewrite the generated pages and build the API docs of the crate
 	$(ENV) && UPDATE=1 cargo test --locked --no-default-features --test docs --test api_fields --test api_errors

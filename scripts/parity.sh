@@ -4,7 +4,7 @@
 #   parity.sh record     rewrite tests/clients/golden from llama-server
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+cache=${PLATEAU_BUILD_DIR:-$HOME/.cache/plateau}
 python=$cache/test-venv/bin/python
 "$root/scripts/models.sh"
 peer=$("$root/scripts/peer.sh" build)

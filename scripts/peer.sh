@@ -6,7 +6,7 @@
 #   peer.sh source   fetch and unpack the source, print its folder
 #   peer.sh build    also build llama-server (about 12 minutes on two cores), print the folder of its binaries
 set -euo pipefail
-cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+cache=${PLATEAU_BUILD_DIR:-$HOME/.cache/plateau}
 peer=$cache/peer
 python=$cache/test-venv/bin/python
 version=11434.0.0

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Makes a fresh machine able to build: installs or names what is missing, and writes the environment that the build needs
-# to $PLATEAU_CACHE/env.sh. Says what it does; does nothing the second time.
+# to $PLATEAU_BUILD_DIR/env.sh. Says what it does; does nothing the second time.
 #
 #   setup.sh build   a C++ compiler, cmake, ninja and libclang (for llama.cpp and its bindings)
 #   setup.sh test    also a Python environment with the official SDKs, and Node with its SDK
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+cache=${PLATEAU_BUILD_DIR:-$HOME/.cache/plateau}
 want=${1:-build}
 rust_version=$(sed -n 's/^channel = "\(.*\)"/\1/p' "$root/rust-toolchain.toml")
 mkdir -p "$cache"

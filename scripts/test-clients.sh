@@ -3,7 +3,7 @@
 # template comparison with jinja2 on real templates.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-cache=${PLATEAU_CACHE:-$HOME/.cache/plateau}
+cache=${PLATEAU_BUILD_DIR:-$HOME/.cache/plateau}
 "$root/scripts/models.sh"
 "$root/scripts/templates.sh"
 export PLATEAU_BIN=$CARGO_TARGET_DIR/release/plateau PLATEAU_MODELS=$cache/models PLATEAU_NODE=$cache/node
