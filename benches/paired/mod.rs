@@ -4,7 +4,7 @@
 // Each bench uses its part of this.
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,26 @@ pub fn complete(address: &str, prompt: &str, max_tokens: usize, fields: &Value) 
         prompt_tokens: count("prompt_tokens"),
         timings,
     })
+}
+
+/// One answer that is no stream, parsed.
+pub fn post(address: &str, path: &str, body: &Value) -> Result<Value, String> {
+    let body = body.to_string();
+    let mut socket = TcpStream::connect(address).map_err(|e| format!("{address}: {e}"))?;
+    write!(
+        socket,
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .map_err(|e| e.to_string())?;
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&answer);
+    let json = text.split_once("\r\n\r\n").map_or("", |(_, json)| json);
+    match text.starts_with("HTTP/1.1 200") {
+        true => serde_json::from_str(json).map_err(|e| format!("{path}: {e}")),
+        false => Err(format!("{path}: {text}")),
+    }
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> bool {
