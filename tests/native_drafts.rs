@@ -24,7 +24,7 @@ fn verify_rows(seq: u32, start: u32, tokens: &[Token]) -> Vec<BatchRow> {
     let row = |(i, token): (usize, &Token)| BatchRow {
         seq: SeqId(seq),
         pos: Pos(start + i as u32),
-        token: *token,
+        item: PromptItem::Token(*token),
         output: true,
     };
     tokens.iter().enumerate().map(row).collect()
@@ -201,6 +201,7 @@ impl Rig {
         GenerationRequest {
             id: "test".into(),
             prompt: prompt.into_iter().map(PromptItem::Token).collect(),
+            pictures: vec![],
             sampling,
             stop: Vec::new(),
             max_tokens: Some(96),

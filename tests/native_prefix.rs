@@ -213,6 +213,7 @@ impl Rig {
         let request = GenerationRequest {
             id: "test".into(),
             prompt: prompt.iter().map(|token| PromptItem::Token(*token)).collect(),
+            pictures: vec![],
             sampling: SamplingParams::greedy(),
             stop: Vec::new(),
             max_tokens: Some(6),

@@ -198,6 +198,7 @@ impl ApiError {
             SubmitError::Busy => ErrorCode::EngineBusy,
             SubmitError::Stopping => ErrorCode::EngineStopping,
             SubmitError::Dead => ErrorCode::EngineDead,
+            SubmitError::Pictures(_) => ErrorCode::Internal,
         };
         ApiError::new(code, error.to_string())
     }
@@ -254,6 +255,10 @@ impl From<EngineError> for ApiError {
                 (ErrorCode::EngineDead, "the engine stopped after a device error")
             }
             EngineError::Runner(_) => (ErrorCode::GenerationFailed, "the model failed at this request"),
+            EngineError::Encode(inner) if inner.kind == RunnerErrorKind::OutOfMemory => {
+                (ErrorCode::OutOfMemory, "memory ran out while a picture was encoded; try a smaller one")
+            }
+            EngineError::Encode(_) => (ErrorCode::GenerationFailed, "a picture of this request could not be encoded"),
             EngineError::Sample(inner) if inner.is_ban_of_all() => {
                 let message = "`logit_bias` bans every token that could come next (`ignore_eos` bans those that end the \
                                answer); leave at least one";

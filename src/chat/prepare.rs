@@ -332,6 +332,7 @@ impl Prepare<'_> {
             GenerationRequest {
                 id: if n_choices == 1 { self.id.to_owned() } else { format!("{}-{index}", self.id) },
                 prompt: prompts[index / n].iter().map(|token| PromptItem::Token(*token)).collect(),
+                pictures: vec![],
                 sampling,
                 stop: stop.clone(),
                 max_tokens: *max_tokens,
@@ -399,7 +400,7 @@ mod tests {
             arrived: Instant::now(),
         };
         let prepared = prepare.chat(request)?;
-        let items = prepared.requests[0].prompt.iter().map(|PromptItem::Token(token)| *token).collect::<Vec<_>>();
+        let items = prepared.requests[0].prompt.iter().filter_map(PromptItem::token).collect::<Vec<_>>();
         let prompt = tokenizer.decode(&items, true);
         Ok((prepared, prompt))
     }

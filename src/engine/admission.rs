@@ -4,7 +4,7 @@
 //! without is promised its prompt and some headroom and grows. Promises never exceed the cache. What finished sequences
 //! left behind is promised to nobody: it is reused or evicted.
 
-use super::request::PromptItem;
+use super::request::{PromptItem, whole};
 use super::sequence::{Extent, Sequence};
 use crate::units::SeqId;
 
@@ -170,10 +170,11 @@ impl Slots {
     }
 }
 
-/// Leading items of `state` that a sequence with `items` may keep. One item is always left to decode, for its logits.
+/// Leading items of `state` that a sequence with `items` may keep, pictures whole. One item is always left to decode, for its
+/// logits.
 fn usable_prefix(state: &[PromptItem], items: &[PromptItem], hybrid: bool) -> usize {
     let n_common = state.iter().zip(items).take_while(|(a, b)| a == b).count();
-    let usable = n_common.min(items.len().saturating_sub(1));
+    let usable = whole(items, n_common.min(items.len().saturating_sub(1)));
     if hybrid && usable < state.len() { 0 } else { usable }
 }
 

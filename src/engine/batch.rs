@@ -8,7 +8,7 @@ use super::admission::Slots;
 use super::prefill;
 use super::request::PromptItem;
 use super::runner::BatchRow;
-use crate::units::Pos;
+use crate::units::{Pos, Token};
 
 /// What one step takes of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,18 +80,22 @@ impl Batch {
         let start = self.rows.len();
         let mut at = place.fill;
         for item in &sequence.items[at.n_items..at.n_items + n_rows] {
-            let PromptItem::Token(token) = item;
             let pos: Pos = at.pos();
             at.advance(item);
             let output = at.n_items == sequence.items.len();
-            self.rows.push(BatchRow { seq: place.seq, pos, token: *token, output });
+            self.rows.push(BatchRow { seq: place.seq, pos, item: *item, output });
         }
         let mut n_outputs = usize::from(at.n_items == sequence.items.len());
         if n_rows == 1 && n_outputs == 1 {
             // Every row of a draft tells whether the next one is right.
             let drafted = &sequence.drafts.draft.tokens;
-            let rows = drafted.iter().zip(at.pos().0..);
-            self.rows.extend(rows.map(|(&token, pos)| BatchRow { seq: place.seq, pos: Pos(pos), token, output: true }));
+            let row = |(&token, pos): (&Token, u32)| BatchRow {
+                seq: place.seq,
+                pos: Pos(pos),
+                item: PromptItem::Token(token),
+                output: true,
+            };
+            self.rows.extend(drafted.iter().zip(at.pos().0..).map(row));
             n_outputs += drafted.len();
         }
         let end = self.rows.len();

@@ -192,6 +192,7 @@ impl FakeRunner {
             steady_width: false,
             point_bytes: Some(POINT_BYTES as u64),
             eog: vec![IM_END, END_OF_TEXT],
+            vision: None,
         };
         FakeRunner {
             sequences: Vec::new(),
@@ -330,8 +331,9 @@ impl FakeRunner {
         assert!(right, "contract: the state of sequence {} does not belong to its rows", row.seq.0);
         sequence.cut = false;
         sequence.fresh_rows += 1;
-        sequence.tokens.push(row.token);
-        sequence.state = next_state(sequence.state, row.token);
+        let token = row.item.token().expect("contract: a picture, and no eyes");
+        sequence.tokens.push(token);
+        sequence.state = next_state(sequence.state, token);
         if !row.output {
             return Vec::new();
         }
@@ -370,7 +372,7 @@ impl ModelRunner for FakeRunner {
             rows.iter().for_each(|row| self.sequences[row.seq.0 as usize].unknown |= !unchanged);
             return Err(error);
         }
-        if rows.iter().any(|r| r.token.index() >= self.facts.n_vocab) {
+        if rows.iter().any(|r| r.item.token().is_some_and(|token| token.index() >= self.facts.n_vocab)) {
             return Err(error(RunnerErrorKind::InvalidBatch));
         }
         if self.n_fill() + rows.len() > self.n_cells.unwrap_or(self.facts.n_ctx) {

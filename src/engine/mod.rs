@@ -14,6 +14,7 @@ pub mod fake;
 mod guide;
 pub mod handle;
 mod output;
+pub mod picture;
 mod prefill;
 pub mod prefix;
 mod pulse;
@@ -32,10 +33,11 @@ pub use constraint::{AnswerRule, CallRule, Constraint, ThinkingRule};
 pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
 pub use fake::FakeRunner;
 pub use handle::{EventStream, Handle, Health};
+pub use picture::{Grid, Picture, PictureKey, PictureRow, VisionFacts};
 pub use prefix::PrefixSettings;
 pub use request::{
     CacheUse, DraftCount, DraftSource, DraftTotals, Event, Finish, FinishReason, GenerationRequest, Logprob,
-    MAX_DRAFT_TOKENS, Mark, MarkKind, PromptItem, Restored, SpeculativeParams, Tier, Timings, Usage, Why,
+    MAX_DRAFT_TOKENS, Mark, MarkKind, PromptItem, Restored, SpeculativeParams, Tier, Timings, Usage, Why, whole,
 };
 pub use runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved, SavedRows};
 pub use thread::{Engine, EngineSettings, Joiner, Loaded, Shutdown};

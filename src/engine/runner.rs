@@ -1,6 +1,8 @@
 //! The seam to the model: one batch in, logits rows out. `LlamaRunner` and `FakeRunner` implement it.
 
 use super::error::RunnerError;
+use super::picture::VisionFacts;
+use super::request::PromptItem;
 use crate::units::{Pos, SeqId, Token};
 
 /// Fixed facts of a loaded context.
@@ -32,14 +34,17 @@ pub struct RunnerFacts {
     pub point_bytes: Option<u64>,
     /// Ids that end a generation; `ignore_eos` bans them. Other control ids are not in it.
     pub eog: Vec<Token>,
+    /// `encode` works; `None`: the model sees nothing.
+    pub vision: Option<VisionFacts>,
 }
 
 /// One row of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRow {
     pub seq: SeqId,
+    /// Of a picture's row: that of the picture.
     pub pos: Pos,
-    pub token: Token,
+    pub item: PromptItem,
     /// Are logits wanted for this row.
     pub output: bool,
 }

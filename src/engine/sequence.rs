@@ -3,6 +3,7 @@
 //! A sequence does not know where it sits. It keeps all of its state while it waits, also when it was set back to the
 //! queue in the middle of its answer: then prompt and answer so far are simply what must be processed again.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::EngineError;
@@ -12,6 +13,7 @@ use super::draft::{Offer, Rules, SequenceDrafts};
 use super::guide::{Allowed, Guide};
 use super::handle::Fixed;
 use super::output::Output;
+use super::picture::Picture;
 use super::request::{Event, Finish, FinishReason, GenerationRequest, Logprob, Mark, PromptItem, Restored, Usage};
 use super::sink::{Sink, Terminal};
 use crate::sampling::{Sampler, logprobs};
@@ -52,6 +54,8 @@ pub(super) struct Sequence {
     id: String,
     /// Prompt and answer so far; the last item is not in the KV cache yet.
     pub items: Vec<PromptItem>,
+    /// The pictures among them: it may have to be processed again at any time.
+    pub pictures: Vec<Arc<Picture>>,
     /// Tokens of `items`.
     pub n_tokens: usize,
     pub n_prompt: usize,
@@ -88,6 +92,7 @@ impl Sequence {
         let GenerationRequest {
             id,
             prompt,
+            pictures,
             mut sampling,
             stop,
             max_tokens,
@@ -105,14 +110,13 @@ impl Sequence {
             sampling.logit_bias.extend(fixed.facts.eog.iter().map(|token| (token.0, f32::NEG_INFINITY)));
         }
         let mut sampler = Sampler::new(sampling);
-        for PromptItem::Token(token) in &prompt {
-            sampler.accept(token.0);
-        }
+        prompt.iter().filter_map(PromptItem::token).for_each(|token| sampler.accept(token.0));
         let n_prompt = Extent::of(&prompt).n_tokens;
         let drafts = SequenceDrafts::new(fixed.draftable(speculative), &prompt);
         Sequence {
             id,
             items: prompt,
+            pictures,
             n_tokens: n_prompt,
             n_prompt,
             n_cached: 0,
@@ -165,9 +169,9 @@ impl Sequence {
         more.min(n_ctx.saturating_sub(self.n_tokens))
     }
 
-    /// The last token of prompt and answer.
+    /// The last item of prompt and answer, where it is a token.
     pub fn last_token(&self) -> Option<Token> {
-        self.items.last().map(|PromptItem::Token(token)| *token)
+        self.items.last().and_then(PromptItem::token)
     }
 
     /// What can be drafted of at most `room` tokens.

@@ -43,8 +43,8 @@ impl Batch {
     /// Adds a row, for the MTP head with the trunk's hidden state (`n_embd` floats) beside the token. `false`: refused.
     pub fn push(&mut self, row: BatchRow, hidden: Option<&[f32]>) -> bool {
         let raw = self.raw.as_ptr();
-        let (Ok(seq), Ok(token), Ok(pos)) =
-            (i32::try_from(row.seq.0), i32::try_from(row.token.0), i32::try_from(row.pos.0))
+        let (Ok(seq), Some(Ok(token)), Ok(pos)) =
+            (i32::try_from(row.seq.0), row.item.token().map(|token| i32::try_from(token.0)), i32::try_from(row.pos.0))
         else {
             return false;
         };

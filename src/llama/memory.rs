@@ -188,10 +188,11 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::PromptItem;
     use crate::units::Token;
 
     fn rows(seq: u32, positions: std::ops::Range<u32>) -> Vec<BatchRow> {
-        let row = |pos| BatchRow { seq: SeqId(seq), pos: Pos(pos), token: Token(1), output: false };
+        let row = |pos| BatchRow { seq: SeqId(seq), pos: Pos(pos), item: PromptItem::Token(Token(1)), output: false };
         positions.map(row).collect()
     }
 

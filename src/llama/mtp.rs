@@ -16,7 +16,7 @@ use super::error::LoadError;
 use super::memory::Memory;
 use super::state::StateError;
 use crate::config::EngineConfig;
-use crate::engine::{BatchRow, DraftRow};
+use crate::engine::{BatchRow, DraftRow, PromptItem};
 use crate::units::{Pos, SeqId, Token};
 
 /// Rows that a sequence may have waiting before they are processed without a draft: an answer of usual length that drafts
@@ -114,7 +114,8 @@ impl MtpHead {
     pub(super) fn observe(&mut self, rows: &[BatchRow], trunk: &mut Context) {
         for (index, row) in rows.iter().enumerate() {
             let seq = row.seq.0 as usize;
-            if self.sequences.get(seq).is_some_and(|tail| tail.ahead.is_some_and(|ahead| ahead != row.token)) {
+            let Some(token) = row.item.token() else { continue };
+            if self.sequences.get(seq).is_some_and(|tail| tail.ahead.is_some_and(|ahead| ahead != token)) {
                 self.drop_ahead(seq);
             }
             let Some(tail) = self.sequences.get_mut(seq) else { continue };
@@ -122,7 +123,7 @@ impl MtpHead {
             if tail.ahead.take().is_some() {
                 tail.start += 1;
             } else {
-                tail.tokens.push(row.token);
+                tail.tokens.push(token);
                 tail.before.extend_from_slice(&tail.last);
             }
             tail.last.copy_from_slice(hidden);
@@ -195,7 +196,12 @@ impl MtpHead {
     /// Puts the row and, at the begin of a draft, the backlog of its sequence into the batch. Returns the number of rows.
     fn push(&mut self, row: &DraftRow) -> Option<usize> {
         let tail = &self.sequences[row.seq.0 as usize];
-        let at = |pos: u32, token: Token, output: bool| BatchRow { seq: row.seq, pos: Pos(pos), token, output };
+        let at = |pos: u32, token: Token, output: bool| BatchRow {
+            seq: row.seq,
+            pos: Pos(pos),
+            item: PromptItem::Token(token),
+            output,
+        };
         if tail.drafting.is_some() {
             return self.batch.push(at(row.pos.0, row.token, true), Some(&tail.guess)).then_some(1);
         }
@@ -248,8 +254,8 @@ impl MtpHead {
         for (tokens, before) in tail.tokens.chunks(n_batch).zip(tail.before.chunks(n_batch * n_embd)) {
             self.batch.clear();
             let rows = tokens.iter().zip(before.chunks_exact(n_embd)).zip(pos..);
-            let mut rows =
-                rows.map(|((&token, before), pos)| (BatchRow { seq: id, pos: Pos(pos), token, output: false }, before));
+            let row = |pos, token| BatchRow { seq: id, pos: Pos(pos), item: PromptItem::Token(token), output: false };
+            let mut rows = rows.map(|((&token, before), pos)| (row(pos, token), before));
             let pushed = rows.all(|(row, before)| self.batch.push(row, Some(before)));
             if !pushed || self.context.process(&mut self.batch) != 0 {
                 return self.lost(seq);

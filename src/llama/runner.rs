@@ -64,6 +64,7 @@ impl LlamaRunner {
             steady_width: context.is_on_device(),
             point_bytes,
             eog: vocab.eog.clone(),
+            vision: None,
         };
         Ok(LlamaRunner { batch, memory, mtp, outputs: Vec::new(), facts, context })
     }
@@ -100,7 +101,7 @@ impl LlamaRunner {
         !rows.is_empty()
             && rows.len() <= self.facts.n_batch
             && n_outputs <= self.facts.n_outputs_max
-            && rows.iter().all(|row| row.token.index() < self.facts.n_vocab)
+            && rows.iter().all(|row| row.item.token().is_some_and(|token| token.index() < self.facts.n_vocab))
             && self.memory.books().continues(rows)
     }
 }

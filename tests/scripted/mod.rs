@@ -67,6 +67,7 @@ pub fn request_of(prompt: Vec<Token>) -> GenerationRequest {
     GenerationRequest {
         id: format!("test-{}", prompt.len()),
         prompt: prompt.into_iter().map(PromptItem::Token).collect(),
+        pictures: vec![],
         sampling: SamplingParams::greedy(),
         stop: Vec::new(),
         max_tokens: None,

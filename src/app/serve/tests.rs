@@ -43,6 +43,7 @@ fn submit(handle: &Handle) -> EventStream {
     let request = GenerationRequest {
         id: "test".to_owned(),
         prompt: vec![PromptItem::Token(Token(65)), PromptItem::Token(Token(66))],
+        pictures: vec![],
         sampling: SamplingParams::greedy(),
         stop: Vec::new(),
         max_tokens: None,

@@ -77,6 +77,8 @@ pub(super) fn likelihood(kind: MarkKind) -> u32 {
         MarkKind::Turn => 12,
         MarkKind::AnswerEnd => 8,
         MarkKind::PromptEnd | MarkKind::Message => 6,
+        // Pictures are dear: their encoding is saved with their rows.
+        MarkKind::Picture => 5,
         MarkKind::ThinkingEnd => 3,
         MarkKind::Thinking => 2,
         MarkKind::Grid => 1,
