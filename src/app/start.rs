@@ -151,7 +151,7 @@ fn spawn(
 ) -> Result<(Handle, Joiner), Failure> {
     let mut profile = profile.clone();
     profile.model.path = Some(file.path().to_owned());
-    let settings = EngineSettings::from(&profile.engine);
+    let settings = EngineSettings::from(&profile);
     Engine::with_cache(move || load(&profile, progress), settings, cache, metrics).map_err(|error| failure(error, file))
 }
 

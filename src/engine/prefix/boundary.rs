@@ -3,7 +3,8 @@
 //! Pure: the prompt's length and its marks in, places out. The same prompt always gets the same places, with and without a
 //! cache, so that a restored run computes the very steps of a cold one from there on.
 
-use crate::engine::request::{Mark, MarkKind};
+use crate::engine::picture::PictureRow;
+use crate::engine::request::{Mark, MarkKind, PromptItem, whole};
 
 /// Messages at the end of a prompt before each of which a state is saved, however close they are: what clients edit.
 const LAST_MESSAGES: usize = 4;
@@ -31,15 +32,19 @@ pub fn interval_tokens(n_ctx: usize, point_bytes: u64, budget: u64) -> usize {
     n_ctx.div_ceil(n_points).next_power_of_two().max(MIN_INTERVAL)
 }
 
-/// Places in a prompt of `n_items`, ascending, each in `1..n_items`: the last one leaves one item to process. `interval` is
-/// in items.
-pub fn plan(n_items: usize, marks: &[Mark], interval: usize) -> Vec<Mark> {
-    let Some(last) = n_items.checked_sub(1).filter(|last| *last > 0) else { return Vec::new() };
+/// Places in a prompt, ascending, each in `1..items.len()`: the last one leaves one item to process. `interval` is in items.
+/// None lies inside a picture; there is one after each.
+pub fn plan(items: &[PromptItem], marks: &[Mark], interval: usize) -> Vec<Mark> {
+    let Some(last) = items.len().checked_sub(1).filter(|last| *last > 0) else { return Vec::new() };
     let mut places: Vec<Mark> = spaced(marks, interval).filter(|mark| (1..=last).contains(&mark.at)).collect();
     places.extend((1..).map(|i| i * interval.max(1)).take_while(|at| *at < last).map(grid));
     let steps = TAIL_STEPS.iter().filter(|step| **step < interval);
     places.extend(steps.map(|step| last.saturating_sub(*step) / step * step).filter(|at| *at > 0).map(grid));
     places.push(Mark { at: last, kind: MarkKind::PromptEnd });
+    places.iter_mut().for_each(|place| place.at = whole(items, place.at));
+    places.retain(|place| place.at > 0);
+    let ends = items[..last].iter().zip(1..).filter(|(item, _)| item.picture().is_some_and(PictureRow::is_last));
+    places.extend(ends.map(|(_, at)| Mark { at, kind: MarkKind::Picture }));
     places.sort_by_key(|mark| (mark.at, std::cmp::Reverse(likelihood(mark.kind))));
     places.dedup_by_key(|mark| mark.at);
     places
