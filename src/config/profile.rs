@@ -47,13 +47,16 @@ pub enum Projector {
     Auto,
     /// Pictures are off.
     Off,
+    /// The demo model's own, which is in the executable.
+    Embedded,
     /// A GGUF file of its own.
     File(PathBuf),
 }
 
 impl Projector {
-    /// The word that stands for `Off`.
+    /// The words that stand for `Off` and `Embedded`.
     pub const OFF: &'static str = "none";
+    pub const EMBEDDED: &'static str = "embedded";
 }
 
 /// KV cache element types that profiles may name.
@@ -346,6 +349,25 @@ impl VisionDevice {
             VisionDevice::Gpu => "gpu",
             VisionDevice::Cpu => "cpu",
         }
+    }
+}
+
+impl ModelConfig {
+    /// What lets this model see pictures: never `Auto`.
+    pub fn projector(&self) -> Projector {
+        match (&self.mmproj, &self.path) {
+            (Projector::Auto, None) => Projector::Embedded,
+            (Projector::Auto, Some(_)) => Projector::Off,
+            (given, _) => given.clone(),
+        }
+    }
+}
+
+impl VisionConfig {
+    /// Tokens of the smallest and the largest picture, where the encoder has these bounds.
+    pub fn bounds(&self, min: u32, max: u32) -> (u32, u32) {
+        let max = self.max_tokens.unwrap_or(max.max(self.min_tokens.unwrap_or(0)));
+        (self.min_tokens.unwrap_or(min).min(max), max)
     }
 }
 

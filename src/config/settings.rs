@@ -100,8 +100,8 @@ macro_rules! settings {
 settings! {
     /// GGUF file to serve (the first part of a split one); `embedded` is the demo model inside the binary.
     model.path --"model": Kind::Path, or "embedded";
-    /// GGUF file of the projector ("mmproj") with which the model sees pictures; `auto` is the demo model's own with the demo
-    /// model and none with others, "none" refuses pictures.
+    /// GGUF file of the projector ("mmproj") with which the model sees pictures; "embedded" is the demo model's
+    /// own, "none" refuses pictures, and `auto` is the former with the demo model and the latter with others.
     model.mmproj --"mmproj": Kind::Path, or "auto";
     /// Name shown by /v1/models; `gguf` takes it from the file.
     model.alias --"alias": Kind::Text, or "gguf";

@@ -194,6 +194,7 @@ impl Field for Projector {
         match self {
             Projector::Auto => Value::Absent,
             Projector::Off => Value::Text(Projector::OFF.to_owned()),
+            Projector::Embedded => Value::Text(Projector::EMBEDDED.to_owned()),
             Projector::File(path) => path.read(),
         }
     }
@@ -201,6 +202,7 @@ impl Field for Projector {
         *self = match value {
             Value::Absent => Projector::Auto,
             Value::Text(word) if word == Projector::OFF => Projector::Off,
+            Value::Text(word) if word == Projector::EMBEDDED => Projector::Embedded,
             Value::Text(path) => Projector::File(PathBuf::from(path)),
             _ => return false,
         };

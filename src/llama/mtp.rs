@@ -168,7 +168,7 @@ impl MtpHead {
             return;
         }
         let n_kept = tail.positions.partition_point(|pos| *pos < from.0);
-        tail.next = from.0;
+        tail.next = tail.next.min(from.0);
         if n_kept < tail.tokens.len() {
             // The state before the first row that goes is the state after the last one that stays.
             let before = &tail.before[n_kept * n_embd..][..n_embd];
