@@ -44,14 +44,14 @@ impl Gallery {
     }
 
     /// It is of use now.
-    pub(super) fn touch(&mut self, key: PictureKey) {
+    pub fn touch(&mut self, key: PictureKey) {
         self.clock += 1;
         if let Some(hung) = self.hung.get_mut(&key) {
             hung.last_used = self.clock;
         }
     }
 
-    pub(super) fn insert(&mut self, key: PictureKey, embedding: Embedding) {
+    pub fn insert(&mut self, key: PictureKey, embedding: Embedding) {
         self.clock += 1;
         self.bytes += embedding.bytes();
         let old = self.hung.insert(key, Hung { embedding, last_used: self.clock });
@@ -59,7 +59,7 @@ impl Gallery {
     }
 
     /// Lets go of what is over the budget, but for `pinned`.
-    pub(super) fn trim(&mut self, pinned: &[PictureKey]) {
+    pub fn trim(&mut self, pinned: &[PictureKey]) {
         while self.bytes > self.budget {
             let free = self.hung.iter().filter(|(key, _)| !pinned.contains(key));
             let Some(oldest) = free.min_by_key(|(_, hung)| hung.last_used).map(|(key, _)| *key) else { return };
