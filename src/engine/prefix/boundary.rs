@@ -95,6 +95,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::engine::picture::{Grid, PictureKey};
+    use crate::units::Token;
+
+    fn words(n: usize) -> Vec<PromptItem> {
+        vec![PromptItem::Token(Token(7)); n]
+    }
+
+    fn picture(nx: u16, ny: u16) -> Vec<PromptItem> {
+        PictureRow::all(PictureKey(1), Grid { nx, ny }).map(PromptItem::Picture).collect()
+    }
 
     fn at(places: &[Mark]) -> Vec<usize> {
         places.iter().map(|mark| mark.at).collect()
@@ -102,10 +112,10 @@ mod tests {
 
     #[test]
     fn a_prompt_without_marks_is_saved_by_the_interval_and_near_its_end() {
-        assert_eq!(at(&plan(500, &[], 128)), [128, 256, 384, 499]);
-        assert_eq!(at(&plan(10_000, &[], 8192)), [6144, 8192, 9216, 9856, 9999]);
-        assert_eq!(at(&plan(2, &[], 128)), [1]);
-        assert!(plan(1, &[], 128).is_empty() && plan(0, &[], 128).is_empty());
+        assert_eq!(at(&plan(&words(500), &[], 128)), [128, 256, 384, 499]);
+        assert_eq!(at(&plan(&words(10_000), &[], 8192)), [6144, 8192, 9216, 9856, 9999]);
+        assert_eq!(at(&plan(&words(2), &[], 128)), [1]);
+        assert!(plan(&words(1), &[], 128).is_empty() && plan(&words(0), &[], 128).is_empty());
     }
 
     /// Users lost every early state to those of one long prompt's end.
@@ -114,11 +124,29 @@ mod tests {
         let mut marks = vec![Mark { at: 300, kind: MarkKind::System }];
         marks.extend((1..60).map(|i| Mark { at: 300 + i * 50, kind: MarkKind::Message }));
         marks.push(Mark { at: 3300, kind: MarkKind::Turn });
-        let places = at(&plan(3304, &marks, 1024));
+        let places = at(&plan(&words(3304), &marks, 1024));
         for place in [300, 3300, 3250, 3200, 3150, 3100, 3303] {
             assert!(places.contains(&place), "{place} in {places:?}");
         }
         assert!(places.len() < 20, "{places:?}");
+    }
+
+    #[test]
+    fn there_is_a_place_after_each_picture_and_none_inside() {
+        let prompt = [words(100), picture(10, 10), words(2), picture(3, 3), picture(2, 2), words(20)].concat();
+        let mark = |at| Mark { at, kind: MarkKind::Message };
+        let places = plan(&prompt, &[mark(90), mark(150), mark(211)], 128);
+        let found: Vec<_> = places.iter().map(|mark| (mark.at, mark.kind)).collect();
+        let picture = |at| (at, MarkKind::Picture);
+        let expected = [
+            (90, MarkKind::Message),
+            (100, MarkKind::Message),
+            picture(200),
+            (211, MarkKind::Message),
+            picture(215),
+            (234, MarkKind::PromptEnd),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -139,7 +167,7 @@ mod tests {
             interval in 1usize..3000,
         ) {
             let marks: Vec<Mark> = marks.into_iter().map(|at| Mark { at, kind: MarkKind::Message }).collect();
-            let places = at(&plan(n, &marks, interval));
+            let places = at(&plan(&words(n), &marks, interval));
             prop_assert!(places.windows(2).all(|w| w[0] < w[1]));
             prop_assert!(places.iter().all(|at| (1..n).contains(at)));
             prop_assert_eq!(places.last().copied(), (n > 1).then(|| n - 1));
