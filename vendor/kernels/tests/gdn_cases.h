@@ -125,15 +125,15 @@ inline GdnArgs arguments(const GdnCase & c, const GdnInputs & in, const float * 
     return a;
 }
 
-// What the operator is defined to give, in type R: `out` and the planes in the layout of the kernels. `tokens` of them only
-// when it is not 0.
-template <typename R> void serial(const GdnCase & c, const GdnInputs & in, std::vector<R> & out, std::vector<R> & planes, int heads_step = 1) {
+// What the operator is defined to give, in type R and in the order of the CPU's operator; `out` and the planes in the layout
+// of the kernels.
+template <typename R> void serial(const GdnCase & c, const GdnInputs & in, std::vector<R> & out, std::vector<R> & planes) {
     out.assign(c.out_floats(), R(0));
     planes.assign(c.state_floats() * c.planes, R(0));
     const int n = c.size;
     std::vector<R> s(static_cast<size_t>(n) * n), d(n);
     for (int seq = 0; seq < c.seqs; ++seq) {
-        for (int head = 0; head < c.heads; head += heads_step) {
+        for (int head = 0; head < c.heads; ++head) {
             const size_t at = (static_cast<size_t>(seq) * c.heads + head) * n * n;
             std::copy_n(in.states.begin() + at, n * n, s.begin());
             for (int token = 0; token < c.tokens; ++token) {
@@ -166,8 +166,7 @@ template <typename R> void serial(const GdnCase & c, const GdnInputs & in, std::
     }
 }
 
-// Normalised mean square error; infinite where a value is not finite. Elements whose reference is exactly 0 in all of a
-// head that `serial` left out do not count.
+// Normalised mean square error; infinite where a value is not finite.
 template <typename A, typename B> double nmse(const std::vector<A> & got, const std::vector<B> & want) {
     double difference = 0.0, size = 0.0;
     for (size_t i = 0; i < got.size(); ++i) {
@@ -175,10 +174,8 @@ template <typename A, typename B> double nmse(const std::vector<A> & got, const 
         if (!std::isfinite(x)) {
             return INFINITY;
         }
-        if (y != 0.0) {
-            difference += (x - y) * (x - y);
-            size += y * y;
-        }
+        difference += (x - y) * (x - y);
+        size += y * y;
     }
     return size > 0.0 ? difference / size : difference;
 }

@@ -93,11 +93,13 @@ static void expect(bool holds, const GdnCase & c, Way way, const char * what) {
     }
 }
 
-// Error limits of the output and of the state, each next to what f32 makes of it token by token.
+// Limits of the errors of output and state. The CPU's operator, f32 in another order, is printed beside them.
 struct Limits {
     double out, state;
 };
 static const Limits LIMITS[] = { { 1e-11, 1e-11 }, { 5e-7, 1e-7 }, { 1e-9, 1e-10 } };
+
+static double cpu_worst[2] = {};
 
 // Against float64, in two orders of the lanes that must not differ.
 static void against_float64(const GdnCase & c, Way way, double (&worst)[2]) {
@@ -105,6 +107,10 @@ static void against_float64(const GdnCase & c, Way way, double (&worst)[2]) {
     const GdnInputs in = make_inputs(c, ++seed);
     std::vector<double> out, planes;
     serial(c, in, out, planes);
+    std::vector<float> cpu_out, cpu_planes;
+    serial(c, in, cpu_out, cpu_planes);
+    cpu_worst[0] = std::max(cpu_worst[0], nmse(cpu_out, out));
+    cpu_worst[1] = std::max(cpu_worst[1], nmse(cpu_planes, planes));
     const Result one = compute(c, in, way);
     const Result other = compute(c, in, way, { true, false, false });
     expect(one.intact && other.intact, c, way, "wrote where it should not");
@@ -307,6 +313,7 @@ int main(int argc, char ** argv) {
     for (const Way way : { STEP, CHUNKS, EXACT }) {
         printf("%-6s worst NMSE against float64: output %.1e, state %.1e\n", WAY_NAMES[way], worst[way][0], worst[way][1]);
     }
+    printf("%-6s worst NMSE against float64: output %.1e, state %.1e\n", "CPU", cpu_worst[0], cpu_worst[1]);
     const emulate::Machine & m = emulate::machine();
     printf("gdn_emulate: %d cases and 5 properties, %d failed; %.2f bank conflicts a load of 8 rows\n", cases, failed,
            m.loads ? static_cast<double>(m.conflicts) / m.loads : 0.0);
