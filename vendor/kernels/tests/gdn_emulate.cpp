@@ -6,7 +6,7 @@
 // of matrices): gdn_check.cu repeats this there.
 #include "gdn_cases.h"
 
-#include "emulate.h"
+#include "../src/warp.cuh"
 
 #include <cstring>
 
