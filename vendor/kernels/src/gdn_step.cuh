@@ -2,7 +2,8 @@
 //
 // A warp owns COLUMNS columns of the state, 32 lanes over its rows, as upstream's kernel has one column a warp: k and q are
 // read half as often, and the sums of two columns hide each other's latency. What a lane adds to what, and where a product
-// is fused, is upstream's, read off its machine code, so that switching changes no bit. The inputs of the next token are
+// is fused, is upstream's, read off its machine code for sm_86, so that switching
+// should change no bit (gdn_compare decides). The inputs of the next token are
 // under way while this one is computed.
 //
 // The state may be read where it lies in the cache, also if a plane is written over it: a lane writes only what it has
