@@ -218,7 +218,7 @@ async fn an_empty_prompt_fails_and_does_not_wait_for_ever() {
 async fn logits_that_are_no_numbers_fail_only_their_sequence() {
     let runner = FakeRunner::function(|history| {
         if history.first() == Some(&Token(u32::from(b'!'))) && history.len() > 6 {
-            Next::Row(vec![f32::NAN; 263])
+            Next::Row(vec![f32::NAN; 266])
         } else {
             Next::Token(next_of(history, 50))
         }

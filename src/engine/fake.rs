@@ -21,7 +21,7 @@ pub const IM_END: Token = Token(257);
 /// `<|endoftext|>`: ends a generation too.
 pub const END_OF_TEXT: Token = Token(262);
 /// Tokens of the byte tokenizer.
-const N_VOCAB: usize = 263;
+const N_VOCAB: usize = 266;
 
 /// Logit of the token that a script chooses, and of its second choice; all others are 0.
 const CHOSEN: f32 = 20.0;
@@ -32,7 +32,7 @@ const SECOND: f32 = 10.0;
 pub enum Next {
     /// The token with the highest logit; the rest are equal.
     Token(Token),
-    /// The whole row, 263 floats.
+    /// The whole row, 266 floats.
     Row(Vec<f32>),
 }
 
