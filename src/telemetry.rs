@@ -9,6 +9,7 @@ mod kernels;
 mod logging;
 mod metrics;
 pub mod names;
+mod pictures;
 mod prefix;
 mod records;
 

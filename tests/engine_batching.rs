@@ -48,7 +48,7 @@ impl Load {
     async fn check(&self) {
         let (runner, mut calls) = self.runner().recorded();
         let (runner, gate) = runner.gated();
-        let rig = start_with(runner, EngineSettings { queue_capacity: 64, prefill_chunk_tokens: self.chunk });
+        let rig = start_with(runner, EngineSettings { prefill_chunk_tokens: self.chunk, ..SETTINGS });
         let mut streams = Vec::new();
         for ((prompt, max_tokens, cache_prompt), &ticks) in self.prompts.iter().zip(&self.ticks) {
             let prompt = prompt.iter().map(|&t| Token(t)).collect();

@@ -191,7 +191,7 @@ impl Tally {
     }
 
     pub fn timings(&self) -> TimingsBody {
-        let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms } = self.timings;
+        let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms, .. } = self.timings;
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         TimingsBody {
             cache_n: self.n_cached,

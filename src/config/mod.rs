@@ -20,7 +20,7 @@ pub use error::{ConfigError, Origin};
 pub use file::ProfileFile;
 pub use profile::{
     CacheType, ChatConfig, EngineConfig, FlashAttention, GenerationDefaults, LimitsConfig, ModelConfig, Profile,
-    SamplingDefaults, ServerConfig, SpeculativeConfig, ThinkingConfig,
+    Projector, SamplingDefaults, ServerConfig, SpeculativeConfig, ThinkingConfig, VisionConfig, VisionDevice,
 };
 pub use resolve::{Layers, Resolved, resolve};
 pub use settings::{SETTINGS, Setting};

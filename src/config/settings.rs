@@ -2,7 +2,7 @@
 //! range, its documentation, and the field of the profile behind it. Files, environment, command line, `profile show` and
 //! the docs all read this table; nothing else lists settings.
 
-use super::profile::{CacheType, FlashAttention, Profile};
+use super::profile::{CacheType, FlashAttention, Profile, VisionDevice};
 use super::value::{Field, Kind, Value};
 
 /// One row.
@@ -100,6 +100,9 @@ macro_rules! settings {
 settings! {
     /// GGUF file to serve (the first part of a split one); `embedded` is the demo model inside the binary.
     model.path --"model": Kind::Path, or "embedded";
+    /// GGUF file of the projector ("mmproj") with which the model sees pictures; "embedded" is the demo model's
+    /// own, "none" refuses pictures, and `auto` is the former with the demo model and the latter with others.
+    model.mmproj --"mmproj": Kind::Path, or "auto";
     /// Name shown by /v1/models; `gguf` takes it from the file.
     model.alias --"alias": Kind::Text, or "gguf";
     /// Layers on the card; 0 keeps the model on the CPU.
@@ -255,6 +258,17 @@ settings! {
     cache.interval_tokens: int(16, 16_777_216), or "auto";
     /// Compute every so many restores again and compare, at the cost of the prefill; `never` trusts.
     cache.check_every: int(1, 1_000_000), or "never";
+
+    /// Where pictures are encoded: on the card, if there is one, or on the CPU, which takes seconds and no memory of the card.
+    vision.device: Kind::Choice(VisionDevice::WORDS);
+    /// Keep the encoder loaded; `false` loads it for each picture and frees its memory after, at the cost of reading the file.
+    vision.keep_loaded: Kind::Bool;
+    /// Smaller pictures are enlarged to so many tokens; `encoder` is its own bound.
+    vision.min_tokens: int(1, 65_536), or "encoder";
+    /// Larger pictures are shrunk to so many tokens; the encoder's compute buffer grows with it. `encoder` is its own bound.
+    vision.max_tokens: int(1, 65_536), or "encoder";
+    /// Host memory in MiB for encoded pictures, so that one that comes again is not encoded again.
+    vision.cache_mib: int(0, 1_048_576);
 }
 
 #[cfg(test)]

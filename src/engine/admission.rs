@@ -4,6 +4,7 @@
 //! without is promised its prompt and some headroom and grows. Promises never exceed the cache. What finished sequences
 //! left behind is promised to nobody: it is reused or evicted.
 
+use super::gallery::Gallery;
 use super::request::{PromptItem, whole};
 use super::sequence::{Extent, Sequence};
 use crate::units::SeqId;
@@ -51,6 +52,13 @@ impl Slot {
     pub fn n_to_cut(&self) -> usize {
         let to_cut = self.occupant.as_ref().map_or(0, |sequence| sequence.to_next_cut(self.fill.n_items));
         to_cut.min(self.n_pending())
+    }
+
+    /// Those of them that come before a picture which is not encoded yet.
+    pub fn n_ready(&self, gallery: &Gallery) -> usize {
+        let done = self.fill.n_items;
+        let blind = self.occupant.as_ref().and_then(|sequence| sequence.first_unseen(done, gallery));
+        blind.map_or(usize::MAX, |at| at - done).min(self.n_to_cut())
     }
 
     /// The items whose rows are in the KV cache.

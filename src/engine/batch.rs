@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::admission::Slots;
+use super::gallery::Gallery;
 use super::prefill;
 use super::request::PromptItem;
 use super::runner::BatchRow;
@@ -43,7 +44,8 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Plans the next step. A sequence with one item to go has its row in every step; so prefill never holds up decoding.
-    pub fn plan(&mut self, slots: &Slots, limits: RowLimits) {
+    /// The rows of a picture come when `gallery` has it.
+    pub fn plan(&mut self, slots: &Slots, gallery: &Gallery, limits: RowLimits) {
         self.rows.clear();
         self.parts.clear();
         self.prefilling.clear();
@@ -56,7 +58,7 @@ impl Batch {
         }
         self.prefilling.sort_by_key(|&slot| slots[slot].occupant.as_ref().map(|sequence| sequence.serial));
         self.needs.clear();
-        self.needs.extend(self.prefilling.iter().map(|&slot| slots[slot].n_to_cut()));
+        self.needs.extend(self.prefilling.iter().map(|&slot| slots[slot].n_ready(gallery)));
         let mut shares = std::mem::take(&mut self.shares);
         prefill::share(self.prefill_budget(limits), &self.needs, &mut shares);
         for (i, &n_rows) in shares.iter().enumerate() {

@@ -11,6 +11,7 @@ pub mod constraint;
 mod draft;
 pub mod error;
 pub mod fake;
+pub mod gallery;
 mod guide;
 pub mod handle;
 mod output;
@@ -23,6 +24,7 @@ mod resume;
 pub mod runner;
 mod save;
 mod scheduler;
+mod seeing;
 mod sequence;
 mod sink;
 pub mod stats;
@@ -32,8 +34,9 @@ pub mod thread;
 pub use constraint::{AnswerRule, CallRule, Constraint, ThinkingRule};
 pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
 pub use fake::FakeRunner;
+pub use gallery::Gallery;
 pub use handle::{EventStream, Handle, Health};
-pub use picture::{Grid, Picture, PictureKey, PictureRow, VisionFacts};
+pub use picture::{Embedding, Grid, Picture, PictureKey, PictureRow, VisionFacts};
 pub use prefix::PrefixSettings;
 pub use request::{
     CacheUse, DraftCount, DraftSource, DraftTotals, Event, Finish, FinishReason, GenerationRequest, Logprob,

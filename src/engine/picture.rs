@@ -46,6 +46,25 @@ impl std::fmt::Debug for Picture {
     }
 }
 
+/// What the model's eyes make of a picture: a row of `n_embd` numbers for each of its tokens, in raster order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedding {
+    pub grid: Grid,
+    pub n_embd: usize,
+    /// `grid.n_tokens() * n_embd` of them.
+    pub floats: Vec<f32>,
+}
+
+impl Embedding {
+    pub fn row(&self, index: u32) -> Option<&[f32]> {
+        self.floats.chunks_exact(self.n_embd.max(1)).nth(index as usize)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        (self.floats.len() * size_of::<f32>()) as u64
+    }
+}
+
 /// One token of a picture in a prompt. All rows of a picture follow each other, `index` from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PictureRow {
@@ -58,6 +77,12 @@ impl PictureRow {
     /// All rows of a picture.
     pub fn all(key: PictureKey, grid: Grid) -> impl Iterator<Item = PictureRow> {
         (0..grid.n_tokens() as u32).map(move |index| PictureRow { key, grid, index })
+    }
+
+    /// Row and column in the picture.
+    pub fn place(self) -> (u32, u32) {
+        let nx = u32::from(self.grid.nx).max(1);
+        (self.index / nx, self.index % nx)
     }
 
     pub fn is_last(self) -> bool {

@@ -16,6 +16,7 @@ use super::cards::{CardFamilies, CardGauges};
 use super::drafts::DraftMetrics;
 use super::kernels::{KernelMetrics, KernelReader, KernelState};
 use super::names;
+use super::pictures::PictureMetrics;
 use super::prefix::{CacheGauges, CacheMetrics};
 use super::records::{DraftRecord, EngineAges, EngineGauges, Outcome, RequestRecord};
 
@@ -67,6 +68,7 @@ struct Inner {
     cards: CardFamilies,
     drafts: DraftMetrics,
     cache: CacheMetrics,
+    pictures: PictureMetrics,
     kernels: KernelMetrics,
 }
 
@@ -112,6 +114,7 @@ impl Metrics {
             cards: CardFamilies::new(r),
             drafts: DraftMetrics::new(r),
             cache: CacheMetrics::new(r),
+            pictures: PictureMetrics::new(r),
             kernels,
             registry,
         };
@@ -206,6 +209,26 @@ impl Metrics {
     /// The prefix cache after a step.
     pub fn set_cache(&self, gauges: &CacheGauges) {
         self.inner.cache.set(gauges);
+    }
+
+    /// A picture was encoded.
+    pub fn picture_encoded(&self, took: Duration, n_pixels: u64) {
+        self.inner.pictures.encoded(took, n_pixels);
+    }
+
+    pub fn picture_failed(&self) {
+        self.inner.pictures.failed();
+    }
+
+    /// Pictures of a prompt that did not have to be encoded: their rows were restored, or their encoding was still there.
+    pub fn pictures_found(&self, n_restored: usize, n_kept: usize) {
+        self.inner.pictures.found("restored", n_restored);
+        self.inner.pictures.found("gallery", n_kept);
+    }
+
+    /// Bytes of encoded pictures now.
+    pub fn set_picture_cache(&self, bytes: u64) {
+        self.inner.pictures.set_bytes(bytes);
     }
 
     /// All metrics as OpenMetrics text (`application/openmetrics-text; version=1.0.0`).

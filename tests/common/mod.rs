@@ -85,7 +85,11 @@ pub async fn start_model(
     let mut profile = Profile::demo();
     profile.sampling.temperature = 0.0;
     change(&mut profile);
-    let settings = EngineSettings { queue_capacity: profile.engine.queue_capacity as usize, prefill_chunk_tokens: 64 };
+    let settings = EngineSettings {
+        queue_capacity: profile.engine.queue_capacity as usize,
+        prefill_chunk_tokens: 64,
+        picture_cache_bytes: 0,
+    };
     let metrics = Metrics::new();
     let counted = metrics.clone();
     let ram_bytes = profile.cache.ram_mib.map_or(64, u64::from) << 20;

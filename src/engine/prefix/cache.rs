@@ -167,8 +167,8 @@ impl PrefixCache {
     }
 
     /// Where a prompt is cut into steps so that states can be saved; nowhere while the cache is off.
-    pub fn cuts(&self, n_items: usize, marks: &[Mark]) -> Vec<Mark> {
-        if self.is_on() { boundary::plan(n_items, marks, self.interval) } else { Vec::new() }
+    pub fn cuts(&self, items: &[PromptItem], marks: &[Mark]) -> Vec<Mark> {
+        if self.is_on() { boundary::plan(items, marks, self.interval) } else { Vec::new() }
     }
 
     /// A request comes in for the first time.
