@@ -42,6 +42,9 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
         let message = format!("{min} is more than vision.max_tokens = {max}");
         return refuse("vision.min_tokens", message, "lower it, or raise vision.max_tokens");
     }
+    if let Err(text) = profile.pictures.ports() {
+        return refuse("pictures.fetch_ports", format!("{text:?} is no port"), "write numbers from 1 to 65535");
+    }
     if !profile.chat.late_system_wrapper.contains("{}") {
         let message = "the text of the system message would be lost".to_owned();
         return refuse("chat.late_system_wrapper", message, "put {} where the text goes");

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::pictures::PicturesConfig;
+
 /// Everything that will run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -19,6 +21,7 @@ pub struct Profile {
     pub speculative: SpeculativeConfig,
     pub cache: CacheConfig,
     pub vision: VisionConfig,
+    pub pictures: PicturesConfig,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -473,6 +476,7 @@ impl Profile {
             },
             cache: CacheConfig::default(),
             vision: VisionConfig::default(),
+            pictures: PicturesConfig::default(),
         }
     }
 }

@@ -16,6 +16,7 @@ use super::cards::{CardFamilies, CardGauges};
 use super::drafts::DraftMetrics;
 use super::kernels::{KernelMetrics, KernelReader, KernelState};
 use super::names;
+use super::picture_files::PictureFileMetrics;
 use super::pictures::PictureMetrics;
 use super::prefix::{CacheGauges, CacheMetrics};
 use super::records::{DraftRecord, EngineAges, EngineGauges, Outcome, RequestRecord};
@@ -69,6 +70,7 @@ struct Inner {
     drafts: DraftMetrics,
     cache: CacheMetrics,
     pictures: PictureMetrics,
+    picture_files: PictureFileMetrics,
     kernels: KernelMetrics,
 }
 
@@ -115,6 +117,7 @@ impl Metrics {
             drafts: DraftMetrics::new(r),
             cache: CacheMetrics::new(r),
             pictures: PictureMetrics::new(r),
+            picture_files: PictureFileMetrics::new(r),
             kernels,
             registry,
         };
@@ -224,6 +227,21 @@ impl Metrics {
     pub fn pictures_found(&self, n_restored: usize, n_kept: usize) {
         self.inner.pictures.found("restored", n_restored);
         self.inner.pictures.found("gallery", n_kept);
+    }
+
+    /// A picture of a request was decoded and brought to size.
+    pub fn picture_decoded(&self, kind: &'static str, n_pixels: u64, took: Duration) {
+        self.inner.picture_files.decoded(kind, n_pixels, took);
+    }
+
+    /// A picture was fetched.
+    pub fn picture_fetched(&self, took: Duration) {
+        self.inner.picture_files.fetched(took);
+    }
+
+    /// A request was refused for one of its pictures, for the reason of the error's public code.
+    pub fn picture_refused(&self, code: &'static str) {
+        self.inner.picture_files.refused(code);
     }
 
     /// Bytes of encoded pictures now.
