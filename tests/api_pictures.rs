@@ -81,7 +81,10 @@ async fn pictures_count_in_the_prompt_and_text_alone_says_nothing_of_them() {
     let with_picture = server.post(CHAT, asking(json!([text("a"), part(&uri(&png(128, 96, 1))), text("b")]))).await;
     // <|vision_start|>, 4 x 3 rows, <|vision_end|>.
     assert_eq!(usage(&with_picture), (plain + 14, Some(12)));
-    let streamed = with(asking(json!([text("ab"), part(&uri(&png(128, 96, 1)))])), json!({ "stream_options": { "include_usage": true } }));
+    let streamed = with(
+        asking(json!([text("ab"), part(&uri(&png(128, 96, 1)))])),
+        json!({ "stream_options": { "include_usage": true } }),
+    );
     let chunks = server.stream(CHAT, streamed).await;
     assert_eq!(chunks.last().unwrap()["usage"]["prompt_tokens_details"]["image_tokens"], 12);
     let twice = with(asking(json!([text("ab"), part(&uri(&png(128, 96, 1)))])), json!({ "n": 2 }));
@@ -158,7 +161,11 @@ async fn what_sees_says_so() {
     assert_eq!(model["architecture"]["input_modalities"], json!(["text", "image"]));
     assert_eq!(model["capabilities"], json!(["completion", "multimodal"]));
     let shown = server.post("/apply-template", asking(json!([part("data:,not looked at"), text("a")]))).await;
-    assert!(shown.body["prompt"].as_str().unwrap().contains("<|vision_start|><|image_pad|><|vision_end|>a"), "{}", shown.body);
+    assert!(
+        shown.body["prompt"].as_str().unwrap().contains("<|vision_start|><|image_pad|><|vision_end|>a"),
+        "{}",
+        shown.body
+    );
 }
 
 #[tokio::test]
@@ -228,7 +235,8 @@ async fn decoding_shows_in_the_metrics() {
 #[tokio::test]
 async fn members_without_effect_are_listed() {
     let server = start(seeing()).await;
-    let part = json!({ "type": "image_url", "image_url": { "url": uri(&png(96, 96, 1)), "x": 1 }, "cache_control": {} });
+    let part =
+        json!({ "type": "image_url", "image_url": { "url": uri(&png(96, 96, 1)), "x": 1 }, "cache_control": {} });
     let answer = server.post(CHAT, asking(json!([part]))).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert_eq!(answer.ignored(), ["messages[0].content[0].image_url.x", "messages[0].content[0].cache_control"]);
@@ -282,12 +290,24 @@ async fn raw_prompts_take_pictures_at_their_markers() {
     assert_eq!(answer.body["choices"].as_array().unwrap().len(), 3);
     for (prompt, code, param) in [
         (json!({ "prompt_string": "none", "multimodal_data": [one] }), "invalid_request", "prompt.prompt_string"),
-        (json!({ "prompt_string": "<__media__><__media__>", "multimodal_data": [one] }), "invalid_request", "prompt.prompt_string"),
+        (
+            json!({ "prompt_string": "<__media__><__media__>", "multimodal_data": [one] }),
+            "invalid_request",
+            "prompt.prompt_string",
+        ),
         (json!({ "prompt_string": "<__media__><|image_pad|>", "multimodal_data": [one] }), "invalid_request", "prompt"),
         (json!({ "multimodal_data": [] }), "invalid_request", "prompt.prompt_string"),
         (json!({ "prompt_string": "a", "x": 1 }), "invalid_request", "prompt.x"),
-        (json!({ "prompt_string": "<__media__>", "multimodal_data": ["QQ=="] }), "invalid_image", "prompt.multimodal_data[0]"),
-        (json!(["a", { "prompt_string": "<__media__>", "multimodal_data": "QQ==" }]), "invalid_request", "prompt[1].multimodal_data"),
+        (
+            json!({ "prompt_string": "<__media__>", "multimodal_data": ["QQ=="] }),
+            "invalid_image",
+            "prompt.multimodal_data[0]",
+        ),
+        (
+            json!(["a", { "prompt_string": "<__media__>", "multimodal_data": "QQ==" }]),
+            "invalid_request",
+            "prompt[1].multimodal_data",
+        ),
     ] {
         let answer = server.post(COMPLETIONS, json!({ "prompt": prompt })).await;
         assert_eq!(refusal(&answer), (400, code, param), "{}", answer.body);
@@ -346,7 +366,8 @@ async fn urls_are_fetched_where_the_profile_says_so_and_lead_nowhere_else() {
             profile.pictures.fetch_ports = vec![open.port().to_string(), secret.port().to_string()];
         },
         |state| {
-            let pictures = Pictures::new(&state.profile.pictures, state.handle.facts().vision.clone(), state.metrics.clone());
+            let pictures =
+                Pictures::new(&state.profile.pictures, state.handle.facts().vision.clone(), state.metrics.clone());
             state.pictures = pictures.with_exempt(&[open]);
         },
     )

@@ -18,8 +18,8 @@ use super::wire::{CacheBody, DraftBody, PromptDetails, ReasoningTokens, TimingsB
 use super::{ApiState, ID_HEADER, IGNORED_HEADER, WIDENED_HEADER, collect, sse};
 use crate::chat::Prepared;
 use crate::engine::{
-    DraftCount, DraftTotals, EngineError, Event, EventStream, GenerationRequest, Handle, Restored, SubmitError, Timings,
-    Usage,
+    DraftCount, DraftTotals, EngineError, Event, EventStream, GenerationRequest, Handle, Restored, SubmitError,
+    Timings, Usage,
 };
 use crate::text::tokenizer::Tokenizer;
 

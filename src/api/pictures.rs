@@ -99,7 +99,8 @@ impl Pictures {
         let Some(first) = pictures.first() else { return Ok(()) };
         let most = self.rules.max_pictures;
         let error = if self.rules.vision.is_none() {
-            let message = "this model has no vision; remove the pictures, or serve it with its projector (`model.mmproj`)";
+            let message =
+                "this model has no vision; remove the pictures, or serve it with its projector (`model.mmproj`)";
             RequestError::no_vision(&*first.param, message)
         } else if let Some(over) = pictures.get(most) {
             let n = pictures.len();
@@ -172,7 +173,9 @@ impl Rules {
             total = total.saturating_add(Probe::read(&bytes, &self.limits).map_err(told)?.n_pixels());
             if total > self.total_pixels {
                 let most = self.total_pixels;
-                let message = format!("with `{param}` the request has {total} pixels, {most} are taken (`pictures.total_pixels`)");
+                let message = format!(
+                    "with `{param}` the request has {total} pixels, {most} are taken (`pictures.total_pixels`)"
+                );
                 return Err(RequestError::too_large(param, message));
             }
             files.push(File { param, detail, bytes });
@@ -188,7 +191,8 @@ impl Rules {
             (Source::Base64(text), _) => data_uri::read_base64(text, most),
             (Source::Url(url), Some(folder)) if file::is_file_url(url) => file::read(url, folder, most),
             (Source::Url(url), None) if file::is_file_url(url) => {
-                let message = "files of the server are not read (`pictures.dir` is none); send the picture as a data URI";
+                let message =
+                    "files of the server are not read (`pictures.dir` is none); send the picture as a data URI";
                 Err(PictureError::not_fetched(message))
             }
             (Source::Url(_), _) => Err(PictureError::invalid(

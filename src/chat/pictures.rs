@@ -86,7 +86,8 @@ pub fn take_from_messages(messages: &mut [Value]) -> Result<Taken, RequestError>
             let kind = kind.to_owned();
             let path = format!("messages[{i}].content[{j}]");
             if !matches!(role.as_str(), "user" | "tool" | "function") {
-                let message = format!("a message of the role {role:?} holds no pictures; put the picture into a user message");
+                let message =
+                    format!("a message of the role {role:?} holds no pictures; put the picture into a user message");
                 return Err(RequestError::invalid(path, message));
             }
             taken.part(std::mem::take(fields), &kind, &path)?;
@@ -178,7 +179,8 @@ fn detail(value: Option<&Value>, path: &str) -> Result<Detail, RequestError> {
         Some(Some("low")) => Ok(Detail::Low),
         Some(_) => {
             let param = format!("{path}.detail");
-            let message = format!("`{param}` is {}; known are auto, low, high and original", value.unwrap_or(&Value::Null));
+            let message =
+                format!("`{param}` is {}; known are auto, low, high and original", value.unwrap_or(&Value::Null));
             Err(RequestError::invalid(param, message))
         }
     }

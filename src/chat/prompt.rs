@@ -86,7 +86,8 @@ fn n_pictures(prompt: &Value) -> usize {
 fn prompt_string<'v>(fields: &'v Map<String, Value>, path: &str) -> Result<&'v str, RequestError> {
     let known = |name: &&String| name.as_str() == "prompt_string" || name.as_str() == "multimodal_data";
     if let Some(name) = fields.keys().find(|name| !known(name)) {
-        let message = format!("`{path}.{name}` is not known; a prompt object has `prompt_string` and `multimodal_data`");
+        let message =
+            format!("`{path}.{name}` is not known; a prompt object has `prompt_string` and `multimodal_data`");
         return Err(RequestError::invalid(format!("{path}.{name}"), message));
     }
     match fields.get("prompt_string") {

@@ -33,7 +33,9 @@ pub fn is_data_uri(text: &str) -> bool {
 pub fn read(uri: &str, max_bytes: u64) -> Result<Vec<u8>, PictureError> {
     let rest = uri.get(SCHEME.len()..).unwrap_or_default();
     let Some((head, body)) = rest.split_once(',') else {
-        return Err(PictureError::invalid("the data URI has no comma before its data; write data:image/png;base64,..."));
+        return Err(PictureError::invalid(
+            "the data URI has no comma before its data; write data:image/png;base64,...",
+        ));
     };
     let base64 = head.rsplit(';').next().is_some_and(|last| last.trim().eq_ignore_ascii_case(BASE64));
     match (base64, body.contains('%')) {
@@ -67,9 +69,9 @@ fn decode(text: &[u8], max_bytes: u64) -> Result<Vec<u8>, PictureError> {
     if clean.len() as u64 / 4 * 3 > max_bytes.saturating_add(2) {
         return Err(PictureError::too_long(max_bytes));
     }
-    let bytes = LENIENT.decode(&clean).map_err(|error| {
-        PictureError::invalid(format!("the data is not base64 ({error}, blanks not counted)"))
-    })?;
+    let bytes = LENIENT
+        .decode(&clean)
+        .map_err(|error| PictureError::invalid(format!("the data is not base64 ({error}, blanks not counted)")))?;
     bounded(bytes, max_bytes)
 }
 
@@ -116,7 +118,14 @@ mod tests {
 
     #[test]
     fn what_is_not_base64_says_so() {
-        for uri in ["data:image/png;base64", "data:;base64,Q!==", "data:;base64,QQ==QQ==", "data:;base64,Q", "data:,", "data:;base64,"] {
+        for uri in [
+            "data:image/png;base64",
+            "data:;base64,Q!==",
+            "data:;base64,QQ==QQ==",
+            "data:;base64,Q",
+            "data:,",
+            "data:;base64,",
+        ] {
             assert_eq!(read(uri, 100).unwrap_err().fault, Fault::Invalid, "{uri}");
         }
     }

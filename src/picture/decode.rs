@@ -52,16 +52,21 @@ impl<'a> Probe<'a> {
         let (width, height) = guarded(kind, || Ok(decoder(kind, bytes, SPARE_BYTES)?.dimensions()))?;
         let pixels = u64::from(width) * u64::from(height);
         if pixels == 0 {
-            return Err(PictureError::invalid(format!("the picture is {width} x {height} pixels: there is nothing to see")));
+            return Err(PictureError::invalid(format!(
+                "the picture is {width} x {height} pixels: there is nothing to see"
+            )));
         }
         if width.max(height) > limits.side {
             let Limits { side, .. } = limits;
-            let message = format!("the picture is {width} x {height} pixels, a side may have {side} (`pictures.max_side`)");
+            let message =
+                format!("the picture is {width} x {height} pixels, a side may have {side} (`pictures.max_side`)");
             return Err(PictureError::too_large(message));
         }
         if pixels > limits.pixels {
             let most = limits.pixels;
-            let message = format!("the picture is {width} x {height} = {pixels} pixels, {most} are taken (`pictures.max_pixels`)");
+            let message = format!(
+                "the picture is {width} x {height} = {pixels} pixels, {most} are taken (`pictures.max_pixels`)"
+            );
             return Err(PictureError::too_large(message));
         }
         if !is_whole(kind, bytes) {

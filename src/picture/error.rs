@@ -34,6 +34,8 @@ impl PictureError {
 
     /// A file that is longer than `pictures.max_bytes`.
     pub fn too_long(limit: u64) -> PictureError {
-        PictureError::too_large(format!("the picture has more than {limit} bytes (`pictures.max_bytes`); send a smaller one"))
+        PictureError::too_large(format!(
+            "the picture has more than {limit} bytes (`pictures.max_bytes`); send a smaller one"
+        ))
     }
 }

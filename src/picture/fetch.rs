@@ -102,10 +102,12 @@ impl Fetcher {
     /// The URL is not allowed, nobody answers with a picture's bytes in time, or they are too many.
     pub async fn fetch(&self, url: &str, deadline: Instant) -> Result<Vec<u8>, PictureError> {
         if !self.rules.on {
-            let message = "pictures are not fetched by this server (`pictures.fetch` is off); send the picture as a data URI";
+            let message =
+                "pictures are not fetched by this server (`pictures.fetch` is off); send the picture as a data URI";
             return Err(PictureError::not_fetched(message));
         }
-        let url = Url::parse(url).map_err(|error| PictureError::not_fetched(format!("the URL cannot be read: {error}")))?;
+        let url =
+            Url::parse(url).map_err(|error| PictureError::not_fetched(format!("the URL cannot be read: {error}")))?;
         let host = url.host_str().unwrap_or_default().to_owned();
         timeout_at(deadline, self.follow(url)).await.unwrap_or_else(|_| {
             let seconds = self.rules.time.as_secs();
@@ -144,7 +146,9 @@ impl Fetcher {
             return refuse(format!("the URL of {host} holds a name or a password; no URL with one is fetched"));
         }
         if !self.rules.ports.contains(&port) {
-            return refuse(format!("port {port} of {host} is not one that pictures are fetched from (`pictures.fetch_ports`)"));
+            return refuse(format!(
+                "port {port} of {host} is not one that pictures are fetched from (`pictures.fetch_ports`)"
+            ));
         }
         let name = host.to_string();
         if !self.rules.hosts.is_empty() && !self.rules.hosts.iter().any(|entry| matches(entry, &name)) {

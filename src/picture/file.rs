@@ -54,10 +54,14 @@ fn below(url: &str, folder: &Path) -> Result<PathBuf, PictureError> {
     let bytes: Vec<u8> = percent_decode_str(&text).collect();
     let path = Path::new(OsStr::from_bytes(&bytes));
     let inner = if path.is_absolute() { path.strip_prefix(folder).ok() } else { Some(path) };
-    let inner = inner.filter(|path| path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)));
-    let names: PathBuf = inner.into_iter().flat_map(Path::components).filter(|part| *part != Component::CurDir).collect();
+    let inner =
+        inner.filter(|path| path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)));
+    let names: PathBuf =
+        inner.into_iter().flat_map(Path::components).filter(|part| *part != Component::CurDir).collect();
     if names.as_os_str().is_empty() {
-        return Err(PictureError::not_fetched("the path is not one of a file under the folder that is open (`pictures.dir`)"));
+        return Err(PictureError::not_fetched(
+            "the path is not one of a file under the folder that is open (`pictures.dir`)",
+        ));
     }
     Ok(names)
 }

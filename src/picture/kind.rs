@@ -56,7 +56,9 @@ impl Kind {
             return Ok(Kind::Gif);
         }
         // Two letters are little: the size of a header that there is must follow.
-        if begins(b"BM") && bytes.get(14..18).is_some_and(|size| matches!(size, [12 | 40 | 52 | 56 | 64 | 108 | 124, 0, 0, 0])) {
+        if begins(b"BM")
+            && bytes.get(14..18).is_some_and(|size| matches!(size, [12 | 40 | 52 | 56 | 64 | 108 | 124, 0, 0, 0]))
+        {
             return Ok(Kind::Bmp);
         }
         let found = foreign(bytes).unwrap_or("not a picture of a known kind");

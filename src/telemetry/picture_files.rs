@@ -35,9 +35,19 @@ impl PictureFileMetrics {
         let times = || Histogram::new(exponential_buckets(0.001, 2.0, 16));
         PictureFileMetrics {
             files: register(r, names::PICTURE_FILES, "Picture files decoded, by kind", Family::default()),
-            refusals: register(r, names::PICTURE_REFUSALS, "Requests refused for a picture, by code", Family::default()),
+            refusals: register(
+                r,
+                names::PICTURE_REFUSALS,
+                "Requests refused for a picture, by code",
+                Family::default(),
+            ),
             pixels: counter(r, names::PICTURE_FILE_PIXELS, "Pixels decoded"),
-            decode: register(r, names::PICTURE_DECODE_SECONDS, "Time to decode a picture and bring it to size", times()),
+            decode: register(
+                r,
+                names::PICTURE_DECODE_SECONDS,
+                "Time to decode a picture and bring it to size",
+                times(),
+            ),
             fetch: register(r, names::PICTURE_FETCH_SECONDS, "Time to fetch a picture", times()),
         }
     }

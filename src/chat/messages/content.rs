@@ -7,11 +7,7 @@ use crate::chat::pictures::PART_TYPES;
 
 /// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them. With pictures it is a list
 /// of parts in their order. Guarded.
-pub(super) fn read(
-    content: Option<&Value>,
-    path: &str,
-    options: &NormaliseOptions<'_>,
-) -> Result<Value, RequestError> {
+pub(super) fn read(content: Option<&Value>, path: &str, options: &NormaliseOptions<'_>) -> Result<Value, RequestError> {
     match content {
         None | Some(Value::Null) => Ok("".into()),
         Some(Value::String(text)) => Ok((options.guard)(text).into()),

@@ -13,8 +13,7 @@ fn marked(text: &str) -> String {
 
 fn run(messages: Value, guard: &dyn Fn(&str) -> String) -> Result<Vec<Value>, RequestError> {
     let picture = json!({"type": "image"});
-    let options =
-        NormaliseOptions { late_system_wrapper: "(system: {})", guard, picture: &picture, max_messages: 8 };
+    let options = NormaliseOptions { late_system_wrapper: "(system: {})", guard, picture: &picture, max_messages: 8 };
     normalise(messages.as_array().unwrap(), &options)
 }
 

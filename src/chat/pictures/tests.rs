@@ -47,10 +47,17 @@ fn pictures_are_taken_out_in_order_with_the_path_of_their_address() {
     );
     assert_eq!(
         ignored,
-        ["messages[2].content[0].file_id", "messages[3].content[0].cache_control", "messages[4].content[0].image_url.x",
-            "messages[4].content[0].uuid"]
+        [
+            "messages[2].content[0].file_id",
+            "messages[3].content[0].cache_control",
+            "messages[4].content[0].image_url.x",
+            "messages[4].content[0].uuid"
+        ]
     );
-    assert_eq!(left[1]["content"], json!([{ "type": "image" }, { "type": "text", "text": "and" }, { "type": "image" }]));
+    assert_eq!(
+        left[1]["content"],
+        json!([{ "type": "image" }, { "type": "text", "text": "and" }, { "type": "image" }])
+    );
 }
 
 #[test]
@@ -62,8 +69,14 @@ fn a_part_without_an_address_names_the_field() {
         (json!({ "type": "image_url", "image_url": {} }), "messages[0].content[0].image_url.url"),
         (json!({ "type": "image_url", "image_url": { "url": 5 } }), "messages[0].content[0].image_url.url"),
         (json!({ "type": "image_url", "image_url": ["data:a"] }), "messages[0].content[0].image_url"),
-        (json!({ "type": "image_url", "image_url": { "url": "a", "detail": "some" } }), "messages[0].content[0].image_url.detail"),
-        (json!({ "type": "image_url", "image_url": { "url": "a", "detail": 1 } }), "messages[0].content[0].image_url.detail"),
+        (
+            json!({ "type": "image_url", "image_url": { "url": "a", "detail": "some" } }),
+            "messages[0].content[0].image_url.detail",
+        ),
+        (
+            json!({ "type": "image_url", "image_url": { "url": "a", "detail": 1 } }),
+            "messages[0].content[0].image_url.detail",
+        ),
     ] {
         assert_eq!(taken(user(json!([part]))).0.unwrap_err().param.as_deref(), Some(param), "{part}");
     }
@@ -80,7 +93,8 @@ fn only_messages_of_users_and_tools_hold_pictures() {
 
 #[test]
 fn messages_without_pictures_are_left_as_they_are() {
-    let messages = json!([1, null, { "role": 1 }, { "content": "a" }, { "role": "user", "content": [1, { "type": 2 }] }]);
+    let messages =
+        json!([1, null, { "role": 1 }, { "content": "a" }, { "role": "user", "content": [1, { "type": 2 }] }]);
     let (found, left) = taken(messages.clone());
     assert_eq!((found, left), (Ok(Taken::default()), messages));
 }
@@ -95,7 +109,10 @@ fn prompt_objects_give_their_pictures_and_keep_the_number() {
     ]);
     let found = take_from_prompt(&mut prompt).unwrap().pictures;
     let params: Vec<&str> = found.iter().map(|picture| picture.param.as_str()).collect();
-    assert_eq!(params, ["prompt[1].multimodal_data[0]", "prompt[1].multimodal_data[1]", "prompt[3].multimodal_data[0]"]);
+    assert_eq!(
+        params,
+        ["prompt[1].multimodal_data[0]", "prompt[1].multimodal_data[1]", "prompt[3].multimodal_data[0]"]
+    );
     assert_eq!(found[1].source, Source::Base64("QUE=".to_owned()));
     assert_eq!((&prompt[1]["multimodal_data"], &prompt[2]["multimodal_data"]), (&json!(2), &json!(0)));
     for (mut prompt, param) in [

@@ -109,7 +109,9 @@ fn turned(orientation: u8) -> Vec<u8> {
 fn pictures_are_turned_as_the_camera_was() {
     let (red, blue) = ([255, 0, 0], [0, 0, 255]);
     // Where red is: left, right, right, left, then above and below of pictures on their side.
-    for (orientation, red_first) in [(1, true), (2, false), (3, false), (4, true), (5, true), (6, true), (7, false), (8, false)] {
+    for (orientation, red_first) in
+        [(1, true), (2, false), (3, false), (4, true), (5, true), (6, true), (7, false), (8, false)]
+    {
         let picture = decode(&turned(orientation)).unwrap();
         let (size, last) = if orientation < 5 { ((24, 16), (21, 8)) } else { ((16, 24), (8, 21)) };
         assert_eq!((picture.width, picture.height), size, "{orientation}");
@@ -191,7 +193,9 @@ fn limits_hold_to_the_pixel() {
     let read = |limits: Limits| Probe::read(&bytes, &limits).map(|probe| probe.n_pixels());
     let exact = Limits { bytes: bytes.len() as u64, side: 10, pixels: 40 };
     assert_eq!(read(exact), Ok(40));
-    for limits in [Limits { bytes: exact.bytes - 1, ..exact }, Limits { side: 9, ..exact }, Limits { pixels: 39, ..exact }] {
+    for limits in
+        [Limits { bytes: exact.bytes - 1, ..exact }, Limits { side: 9, ..exact }, Limits { pixels: 39, ..exact }]
+    {
         assert_eq!(read(limits).unwrap_err().fault, Fault::TooLarge);
     }
 }

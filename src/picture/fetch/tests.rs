@@ -60,7 +60,9 @@ async fn a_picture_comes_directly_and_over_redirects() {
     let address = server(|path| match path {
         "/a?b=c" => ok("picture"),
         "/once" => moved("/a?b=c#part"),
-        "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\npic\r\n4\r\nture\r\n0\r\n\r\n".to_vec(),
+        "/chunked" => {
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\npic\r\n4\r\nture\r\n0\r\n\r\n".to_vec()
+        }
         path => moved(&format!("/{}", path.len().checked_sub(2).map_or("once".into(), |n| "x".repeat(n)))),
     })
     .await;
@@ -108,16 +110,43 @@ async fn no_spelling_of_a_closed_address_is_reached() {
     let port = secret.port();
     let fetcher = fetcher(&[port, 80, 443], &[]);
     for host in [
-        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "017700000001", "0177.0.0.1", "127.0.0.1.", "0", "0.0.0.0",
-        "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]",
-        "localhost", "LOCALHOST", "localhost.", "\u{FF11}\u{FF12}\u{FF17}.0.0.1", "127\u{3002}0\u{3002}0\u{3002}1",
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "017700000001",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "0",
+        "0.0.0.0",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "\u{FF11}\u{FF12}\u{FF17}.0.0.1",
+        "127\u{3002}0\u{3002}0\u{3002}1",
     ] {
         let told = fetch(&fetcher, &format!("http://{host}:{port}/")).await.unwrap_err();
         assert_eq!(told.fault, Fault::NotFetched, "{host}");
     }
-    for url in ["http://169.254.169.254/", "http://10.0.0.1/", "https://192.168.1.1/", "http://100.64.0.1/", "http://[fd00::1]/",
-        "http://[fe80::1]/", "http://224.0.0.1/", "http://192.0.2.1/", "http://metadata.google.internal.invalid/"]
-    {
+    for url in [
+        "http://169.254.169.254/",
+        "http://10.0.0.1/",
+        "https://192.168.1.1/",
+        "http://100.64.0.1/",
+        "http://[fd00::1]/",
+        "http://[fe80::1]/",
+        "http://224.0.0.1/",
+        "http://192.0.2.1/",
+        "http://metadata.google.internal.invalid/",
+    ] {
         assert_eq!(fetch(&fetcher, url).await.unwrap_err().fault, Fault::NotFetched, "{url}");
     }
 }
