@@ -81,10 +81,6 @@ impl LlamaRunner {
         self
     }
 
-    pub fn model(&self) -> &Arc<Model> {
-        self.context.model()
-    }
-
     /// What model and context take now, by kind of memory.
     pub fn memory_use(&self) -> Vec<MemoryUse> {
         let mut all = self.context.memory_use();

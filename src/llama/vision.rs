@@ -160,7 +160,7 @@ impl Eyes {
         };
         match (rows_fit, places, causal) {
             (true, true, true) => Ok(eyes),
-            _ => Err(failed("wrong array: the model does not take pictures of this kind".to_owned())),
+            _ => Err(failed("the model takes no such pictures".to_owned())),
         }
     }
 
