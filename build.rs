@@ -18,7 +18,8 @@ mod native {
 
     /// The archives whose symbols a plug-in may use.
     const HOST_LIBRARIES: [&str; 2] = ["libggml-base.a", "libggml.a"];
-    const GUARD: &str = "src/llama/guard.cpp";
+    const GUARD: [&str; 2] = ["src/llama/guard.cpp", "src/llama/eyes.cpp"];
+    const GUARD_HEADER: &str = "src/llama/guard.h";
 
     pub fn run() {
         let install = core_install_folder();
@@ -54,14 +55,17 @@ mod native {
     }
 
     fn compile_guard(source: &Path) {
-        println!("cargo::rerun-if-changed={GUARD}");
+        for file in GUARD.iter().chain([&GUARD_HEADER]) {
+            println!("cargo::rerun-if-changed={file}");
+        }
         cc::Build::new()
             .cpp(true)
             .std("c++17")
             .include(source.join("include"))
             .include(source.join("src"))
             .include(source.join("ggml/include"))
-            .file(GUARD)
+            .include(source.join("tools/mtmd"))
+            .files(GUARD)
             .compile("plateau_guard");
     }
 

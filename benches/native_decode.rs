@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use plateau::config::{EngineConfig, ModelConfig, Profile};
-use plateau::engine::{BatchRow, DraftRow, ModelRunner};
+use plateau::engine::{BatchRow, DraftRow, ModelRunner, PromptItem};
 use plateau::llama::{ContextOptions, LlamaRunner, Model, MtpCache};
 use plateau::units::{Pos, SeqId, Token};
 
@@ -16,8 +16,12 @@ const N_PROMPT: u32 = 512;
 const N_DECODE: u32 = 128;
 const N_ROUNDS: u32 = 8;
 
+fn token(seq: u32, pos: u32) -> Token {
+    Token(300 + (pos * 37 + seq) % 1500)
+}
+
 fn row(seq: u32, pos: u32, output: bool) -> BatchRow {
-    BatchRow { seq: SeqId(seq), pos: Pos(pos), token: Token(300 + (pos * 37 + seq) % 1500), output }
+    BatchRow { seq: SeqId(seq), pos: Pos(pos), item: PromptItem::Token(token(seq, pos)), output }
 }
 
 fn main() {
@@ -59,9 +63,7 @@ fn print_draft_costs(model: &std::sync::Arc<Model>) {
         for _ in 0..N_DECODE {
             if mtp.is_some() {
                 let start = Instant::now();
-                runner
-                    .draft(&[DraftRow { seq: SeqId(0), pos: Pos(pos), token: row(0, pos, true).token }])
-                    .expect("a draft");
+                runner.draft(&[DraftRow { seq: SeqId(0), pos: Pos(pos), token: token(0, pos) }]).expect("a draft");
                 runner.draft_logits(0).expect("logits");
                 passes.push(start.elapsed().as_secs_f64());
             }

@@ -4,11 +4,11 @@
 //!
 //! ```text
 //! main -> cli                 cli, app -> everything
-//! api  -> chat, engine(handle, request), text, config, telemetry
-//! chat -> grammar, text, sampling(params), engine(request), config
+//! api  -> chat, engine(handle, request), text, config, telemetry, picture
+//! chat -> grammar, text, sampling(params), engine(request), config, picture
 //! engine -> grammar, text, sampling, config, telemetry
 //! llama -> engine(runner), text(codec), sampling, config      implements the seam ModelRunner
-//! text -> gguf                gguf, grammar, sampling, config, gpu, telemetry, check -> nothing but units
+//! text -> gguf                gguf, grammar, sampling, config, gpu, telemetry, check, picture -> nothing but units
 //! ```
 
 pub mod api;
@@ -23,6 +23,7 @@ pub mod gpu;
 pub mod grammar;
 #[cfg(feature = "native")]
 pub mod llama;
+pub mod picture;
 pub mod sampling;
 pub mod telemetry;
 pub mod text;

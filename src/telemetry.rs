@@ -9,6 +9,8 @@ mod kernels;
 mod logging;
 mod metrics;
 pub mod names;
+mod picture_files;
+mod pictures;
 mod prefix;
 mod records;
 

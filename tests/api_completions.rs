@@ -92,7 +92,7 @@ async fn wrong_prompts_are_named() {
         (json!({ "prompt": 5 }), "prompt"),
         (json!({ "prompt": ["a", 5] }), "prompt[1]"),
         (json!({ "prompt": ["a", ""] }), "prompt[1]"),
-        (json!({ "prompt": [[97], [97, 263]] }), "prompt[1][1]"),
+        (json!({ "prompt": [[97], [97, 266]] }), "prompt[1][1]"),
         (json!({ "prompt": [97, -1] }), "prompt[1]"),
         (json!({ "prompt": vec!["a"; 7] }), "prompt"),
         (json!({ "prompt": "a", "echo": true, "logprobs": 1 }), "echo"),

@@ -93,7 +93,7 @@ async fn a_slow_body_that_keeps_coming_is_read_to_its_end() {
 async fn a_logit_bias_that_bans_every_token_is_the_clients_error() {
     let end_tokens = [257, 262];
     let bans = |keep: &[u32]| -> Value {
-        let ids = (0..263_u32).filter(|id| !keep.contains(id));
+        let ids = (0..266_u32).filter(|id| !keep.contains(id));
         ids.map(|id| (id.to_string(), json!(false))).collect::<serde_json::Map<_, _>>().into()
     };
     let server = start(FakeRunner::saying("x")).await;

@@ -107,7 +107,7 @@ async fn numbers_are_checked_at_the_border_and_named() {
         (json!({ "seed": 18446744073709551615_u64 }), "seed"),
         (json!({ "temperature": -0.1 }), "temperature"),
         (json!({ "repeat_last_n": 3000000000_u64 }), "repeat_last_n"),
-        (json!({ "logit_bias": { "263": 1 } }), "logit_bias.263"),
+        (json!({ "logit_bias": { "266": 1 } }), "logit_bias.266"),
         (json!({ "logit_bias": { "65": 101 } }), "logit_bias.65"),
         (json!({ "logit_bias": { "65": true } }), "logit_bias.65"),
         (json!({ "logit_bias": [["a", 1], [1]] }), "logit_bias[1]"),

@@ -19,7 +19,7 @@ async fn clients_find_the_context_length_under_every_name() {
     for n in [&model["max_model_len"], &model["context_length"], &model["meta"]["n_ctx"]] {
         assert_eq!(*n, 4096);
     }
-    assert_eq!((&model["meta"]["n_ctx_train"], &model["meta"]["n_vocab"]), (&json!(8192), &json!(263)));
+    assert_eq!((&model["meta"]["n_ctx_train"], &model["meta"]["n_vocab"]), (&json!(8192), &json!(266)));
     assert_eq!((&model["meta"]["n_params"], &model["meta"]["size"]), (&json!(42), &json!(4242)));
     for path in ["/v1/models/fake", "/models/fake"] {
         assert_eq!(server.get(path).await.body, *model);
@@ -125,7 +125,7 @@ async fn text_becomes_tokens_and_comes_back() {
     let back = server.post("/detokenize", json!({ "tokens": [97, 195, 169, 257] })).await;
     assert_eq!(back.body, json!({ "content": "a\u{e9}<|im_end|>" }));
     for (path, body, param) in [
-        ("/detokenize", json!({ "tokens": [97, 263] }), "tokens[1]"),
+        ("/detokenize", json!({ "tokens": [97, 266] }), "tokens[1]"),
         ("/detokenize", json!({ "tokens": [-1] }), "tokens[0]"),
         ("/detokenize", json!({ "tokens": ["a"] }), "tokens[0]"),
         ("/tokenize", json!({ "content": 5 }), "content"),

@@ -5,7 +5,9 @@
 mod scripted;
 
 use plateau::engine::fake::{Call, Fault};
-use plateau::engine::{BatchRow, EngineSettings, FakeRunner, FinishReason, GenerationRequest, RunnerErrorKind};
+use plateau::engine::{
+    BatchRow, EngineSettings, FakeRunner, FinishReason, GenerationRequest, PromptItem, RunnerErrorKind,
+};
 use plateau::units::{Pos, SeqId, Token};
 use proptest::prelude::*;
 use scripted::*;
@@ -46,7 +48,7 @@ impl Load {
     async fn check(&self) {
         let (runner, mut calls) = self.runner().recorded();
         let (runner, gate) = runner.gated();
-        let rig = start_with(runner, EngineSettings { queue_capacity: 64, prefill_chunk_tokens: self.chunk });
+        let rig = start_with(runner, EngineSettings { prefill_chunk_tokens: self.chunk, ..SETTINGS });
         let mut streams = Vec::new();
         for ((prompt, max_tokens, cache_prompt), &ticks) in self.prompts.iter().zip(&self.ticks) {
             let prompt = prompt.iter().map(|&t| Token(t)).collect();
@@ -161,8 +163,12 @@ async fn requests_are_served_in_order_of_arrival() {
         read(stream).await;
     }
     rig.close().await;
-    let ends: Vec<u32> =
-        steps(calls.drain()).concat().iter().filter(|r| r.output && r.token == Token(113)).map(|r| r.pos.0).collect();
+    let ends: Vec<u32> = steps(calls.drain())
+        .concat()
+        .iter()
+        .filter(|r| r.output && r.item == PromptItem::Token(Token(113)))
+        .map(|r| r.pos.0)
+        .collect();
     assert_eq!(ends, [2, 5, 8, 11, 14]);
 }
 
@@ -183,7 +189,10 @@ async fn a_big_request_is_not_overtaken_by_small_ones_for_ever() {
     rig.close().await;
     let steps = steps(calls.drain());
     let begins = |first: char| {
-        steps.iter().position(|s| s.iter().any(|r| r.pos == Pos(0) && r.token.0 == first as u32)).unwrap()
+        steps
+            .iter()
+            .position(|s| s.iter().any(|r| r.pos == Pos(0) && r.item == PromptItem::Token(Token(first as u32))))
+            .unwrap()
     };
     assert!(begins('b') <= begins('s'), "the small one began first");
 }

@@ -24,7 +24,7 @@ fn hash(tokens: &[Token]) -> u64 {
 /// A model with an opinion on every token, of which the next one follows from all before; ends now and then.
 fn row(tokens: &[Token]) -> Vec<f32> {
     let mut state = hash(tokens);
-    let mut row: Vec<f32> = (0..263)
+    let mut row: Vec<f32> = (0..266)
         .map(|_| {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             (state >> 40) as f32 / (1u64 << 24) as f32 * 6.0

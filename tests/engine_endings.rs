@@ -35,8 +35,7 @@ async fn a_queued_client_that_leaves_hurts_nobody_and_never_starts() {
     assert_eq!(read(stays).await.text, "a");
     assert!(rig.metric("plateau_requests_total{outcome=\"cancelled\"} 1"));
     rig.close().await;
-    let began =
-        |call: &Call| matches!(call, Call::Step(rows) if rows.iter().any(|row| row.token == Token(u32::from(b'Z'))));
+    let began = |call: &Call| matches!(call, Call::Step(rows) if rows.iter().any(|row| row.item.token() == Some(Token(u32::from(b'Z')))));
     assert!(!calls.drain().iter().any(began));
 }
 
@@ -218,7 +217,7 @@ async fn an_empty_prompt_fails_and_does_not_wait_for_ever() {
 async fn logits_that_are_no_numbers_fail_only_their_sequence() {
     let runner = FakeRunner::function(|history| {
         if history.first() == Some(&Token(u32::from(b'!'))) && history.len() > 6 {
-            Next::Row(vec![f32::NAN; 263])
+            Next::Row(vec![f32::NAN; 266])
         } else {
             Next::Token(next_of(history, 50))
         }

@@ -65,7 +65,12 @@ async fn who_was_set_back_comes_before_who_has_not_begun() {
     let mut begins = Vec::new();
     for call in calls.drain() {
         if let Call::Step(rows) = call {
-            begins.extend(rows.iter().filter(|row| row.pos.0 == 0).map(|row| char::from(row.token.0 as u8)));
+            begins.extend(
+                rows.iter()
+                    .filter(|row| row.pos.0 == 0)
+                    .filter_map(|row| row.item.token())
+                    .map(|t| char::from(t.0 as u8)),
+            );
         }
     }
     assert_eq!(begins, ['a', 'b', 'b', 'c']);
@@ -111,7 +116,8 @@ async fn a_prompt_that_leaves_no_room_is_refused_with_both_numbers() {
 #[tokio::test]
 async fn a_full_queue_is_busy_and_frees_a_place_at_each_end() {
     let (runner, gate) = FakeRunner::saying("ok").with_facts(|f| f.n_seq_max = 2).gated();
-    let rig = start_with(runner, EngineSettings { queue_capacity: 3, prefill_chunk_tokens: 64 });
+    let rig =
+        start_with(runner, EngineSettings { queue_capacity: 3, prefill_chunk_tokens: 64, picture_cache_bytes: 0 });
     let mut streams: Vec<_> = (0..5).map(|_| rig.handle.submit(request("hi")).unwrap()).collect();
     assert_eq!(rig.handle.submit(request("hi")).err(), Some(SubmitError::Busy));
     drop(gate);

@@ -92,7 +92,7 @@ async fn logprobs_have_text_bytes_and_alternatives() {
         if history.len() > 1 {
             return Next::Token(IM_END);
         }
-        let mut row = vec![f32::NEG_INFINITY; 263];
+        let mut row = vec![f32::NEG_INFINITY; 266];
         row[usize::from(b'x')] = 2.0_f32.ln();
         row[usize::from(b'y')] = 0.0;
         Next::Row(row)
@@ -123,7 +123,7 @@ async fn progress_tells_done_and_cached_tokens_and_ends_with_the_prompt() {
 async fn a_seed_gives_the_same_answer_beside_others_as_alone() {
     // All letters are equally likely, so only the random stream decides.
     let letters = |history: &[Token]| {
-        let mut row = vec![f32::NEG_INFINITY; 263];
+        let mut row = vec![f32::NEG_INFINITY; 266];
         row[97..123].fill(0.0);
         row[IM_END.index()] = if history.len() > 60 { 50.0 } else { f32::NEG_INFINITY };
         Next::Row(row)
@@ -152,7 +152,7 @@ async fn a_seed_gives_the_same_answer_beside_others_as_alone() {
 async fn repeat_penalties_look_at_the_prompt_too() {
     // `a` is likelier than `b` by less than the penalty for having been in the prompt.
     let runner = FakeRunner::function(|_| {
-        let mut row = vec![0.0; 263];
+        let mut row = vec![0.0; 266];
         row[usize::from(b'a')] = 5.0;
         row[usize::from(b'b')] = 4.5;
         Next::Row(row)

@@ -423,8 +423,7 @@ async fn an_agents_day_processes_hardly_more_than_what_is_new() {
             }
         }
         let request = agent.request();
-        let prompt: Vec<Token> =
-            request.prompt.iter().map(|plateau::engine::PromptItem::Token(token)| *token).collect();
+        let prompt: Vec<Token> = request.prompt.iter().filter_map(plateau::engine::PromptItem::token).collect();
         let answer = rig.ask(request).await;
         let known = seen.iter().map(|other| common(other, &prompt)).max().unwrap_or(0);
         n_new += (prompt.len() - known).max(1);

@@ -4,7 +4,7 @@
 mod native;
 
 use native::{argmax, engine_config, feed, generate, max_difference, rows, runner, tokens};
-use plateau::engine::{BatchRow, ModelRunner, RunnerErrorKind};
+use plateau::engine::{BatchRow, ModelRunner, PromptItem, RunnerErrorKind};
 use plateau::llama::LlamaRunner;
 use plateau::units::{Pos, SeqId, Token};
 
@@ -155,8 +155,8 @@ fn a_batch_that_would_abort_llama_cpp_is_refused() {
     let bad = [
         Vec::new(),
         rows(0, 0, &tokens(facts.n_batch + 1, 1)),
-        with(|rows| rows[1].token = Token(u32::MAX)),
-        with(|rows| rows[1].token = Token(1 << 20)),
+        with(|rows| rows[1].item = PromptItem::Token(Token(u32::MAX))),
+        with(|rows| rows[1].item = PromptItem::Token(Token(1 << 20))),
         with(|rows| rows.iter_mut().for_each(|row| row.seq = SeqId(2))),
         with(|rows| rows[2].pos = Pos(7)),
         with(|rows| rows.iter_mut().for_each(|row| row.pos.0 += 1)),

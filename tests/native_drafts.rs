@@ -24,7 +24,7 @@ fn verify_rows(seq: u32, start: u32, tokens: &[Token]) -> Vec<BatchRow> {
     let row = |(i, token): (usize, &Token)| BatchRow {
         seq: SeqId(seq),
         pos: Pos(start + i as u32),
-        token: *token,
+        item: PromptItem::Token(*token),
         output: true,
     };
     tokens.iter().enumerate().map(row).collect()
@@ -190,7 +190,7 @@ impl Rig {
             let runner = LlamaRunner::new(model_with_head(), &engine_config(4096, parallel), options)?;
             Ok::<_, plateau::llama::LoadError>(Loaded { runner: Box::new(runner), tokenizer: for_engine })
         };
-        let settings = EngineSettings { queue_capacity: 4096, prefill_chunk_tokens: 128 };
+        let settings = EngineSettings { queue_capacity: 4096, prefill_chunk_tokens: 128, picture_cache_bytes: 0 };
         let (handle, joiner) = Engine::spawn(factory, settings, Metrics::new()).unwrap();
         Rig { handle, joiner, tokenizer }
     }
@@ -201,6 +201,7 @@ impl Rig {
         GenerationRequest {
             id: "test".into(),
             prompt: prompt.into_iter().map(PromptItem::Token).collect(),
+            pictures: vec![],
             sampling,
             stop: Vec::new(),
             max_tokens: Some(96),

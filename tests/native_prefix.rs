@@ -204,7 +204,7 @@ impl Rig {
             let tokenizer = vocab::tokenizer(&model_with_head());
             Ok::<_, plateau::llama::LoadError>(Loaded { runner: Box::new(runner), tokenizer })
         };
-        let settings = EngineSettings { queue_capacity: 64, prefill_chunk_tokens: 128 };
+        let settings = EngineSettings { queue_capacity: 64, prefill_chunk_tokens: 128, picture_cache_bytes: 0 };
         let (handle, joiner) = Engine::with_cache(factory, settings, cache, Metrics::new()).unwrap();
         Rig { handle, joiner }
     }
@@ -213,6 +213,7 @@ impl Rig {
         let request = GenerationRequest {
             id: "test".into(),
             prompt: prompt.iter().map(|token| PromptItem::Token(*token)).collect(),
+            pictures: vec![],
             sampling: SamplingParams::greedy(),
             stop: Vec::new(),
             max_tokens: Some(6),

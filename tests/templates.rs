@@ -176,8 +176,13 @@ fn fetched_templates_render_as_jinja2_renders_them() {
 }
 
 fn normalised(shape: &Value) -> Option<RenderInput> {
-    let options =
-        NormaliseOptions { late_system_wrapper: "[system]\n{}", guard: &|text| text.to_owned(), max_messages: 100 };
+    let picture = json!({ "type": "image" });
+    let options = NormaliseOptions {
+        late_system_wrapper: "[system]\n{}",
+        guard: &|text| text.to_owned(),
+        picture: &picture,
+        max_messages: 100,
+    };
     let mut input = input(shape);
     input.messages = messages::normalise(&input.messages, &options).ok()?;
     Some(input)

@@ -75,6 +75,7 @@ fn kind(kind: MarkKind) -> &'static str {
         MarkKind::ThinkingEnd => "thinking_end",
         MarkKind::PromptEnd => "prompt_end",
         MarkKind::AnswerEnd => "answer_end",
+        MarkKind::Picture => "picture",
         MarkKind::Grid => "grid",
     }
 }
@@ -85,7 +86,7 @@ pub async fn clear(State(state): State<ApiState>) -> Result<Json<Value>, ApiErro
         let code = match error {
             SubmitError::Stopping => ErrorCode::EngineStopping,
             SubmitError::Dead => ErrorCode::EngineDead,
-            SubmitError::Busy | SubmitError::TooLong { .. } => ErrorCode::EngineBusy,
+            SubmitError::Busy | SubmitError::TooLong { .. } | SubmitError::Pictures(_) => ErrorCode::EngineBusy,
         };
         ApiError::new(code, error.to_string())
     })?;

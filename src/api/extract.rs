@@ -11,22 +11,34 @@ use axum::http::header;
 use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
+use super::ApiState;
 use super::error::{ApiError, ErrorCode};
-use crate::config::{LimitsConfig, Profile};
+use crate::config::LimitsConfig;
 
-/// Reads the body, up to `limits.body_bytes`; each piece of it must come within `server.read_timeout_seconds`.
-pub async fn body(request: Request, profile: &Profile) -> Result<Bytes, ApiError> {
-    let limits = &profile.limits;
+/// The longest body, and the setting that says so.
+type Longest = (u64, &'static str);
+
+/// Pictures make bodies long: where the model sees them, more is read.
+fn longest(state: &ApiState) -> Longest {
+    let own = (state.profile.limits.body_bytes, "limits.body_bytes");
+    let with_pictures = (state.profile.pictures.body_bytes, "pictures.body_bytes");
+    if state.handle.facts().vision.is_some() && with_pictures.0 > own.0 { with_pictures } else { own }
+}
+
+/// Reads the body, up to `limits.body_bytes` (`pictures.body_bytes`); each piece of it must come within
+/// `server.read_timeout_seconds`.
+pub async fn body(request: Request, state: &ApiState) -> Result<Bytes, ApiError> {
+    let longest = longest(state);
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
-    if announced.is_some_and(|bytes| bytes > limits.body_bytes) {
-        return Err(too_large(limits));
+    if announced.is_some_and(|bytes| bytes > longest.0) {
+        return Err(too_large(longest));
     }
     let mut stream = request.into_body().into_data_stream();
     let mut out = Vec::new();
-    while let Some(piece) = next_piece(&mut stream, profile.server.read_timeout_seconds).await? {
-        if (out.len() + piece.len()) as u64 > limits.body_bytes {
-            return Err(too_large(limits));
+    while let Some(piece) = next_piece(&mut stream, state.profile.server.read_timeout_seconds).await? {
+        if (out.len() + piece.len()) as u64 > longest.0 {
+            return Err(too_large(longest));
         }
         out.extend_from_slice(&piece);
     }
@@ -48,9 +60,8 @@ async fn next_piece(stream: &mut BodyDataStream, seconds: u32) -> Result<Option<
     })
 }
 
-fn too_large(limits: &LimitsConfig) -> ApiError {
-    let message =
-        format!("the body is larger than {} bytes; send less or raise `limits.body_bytes`", limits.body_bytes);
+fn too_large((bytes, setting): Longest) -> ApiError {
+    let message = format!("the body is larger than {bytes} bytes; send less or raise `{setting}`");
     ApiError::new(ErrorCode::BodyTooLarge, message)
 }
 

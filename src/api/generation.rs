@@ -14,11 +14,12 @@ use super::choice::{ChoiceReader, End, Update};
 use super::error::ApiError;
 use super::lower::Reply;
 use super::render::Render;
-use super::wire::{CacheBody, CachedTokens, DraftBody, ReasoningTokens, TimingsBody, UsageBody};
+use super::wire::{CacheBody, DraftBody, PromptDetails, ReasoningTokens, TimingsBody, UsageBody};
 use super::{ApiState, ID_HEADER, IGNORED_HEADER, WIDENED_HEADER, collect, sse};
 use crate::chat::Prepared;
 use crate::engine::{
-    DraftCount, DraftTotals, EngineError, Event, EventStream, Handle, Restored, SubmitError, Timings, Usage,
+    DraftCount, DraftTotals, EngineError, Event, EventStream, GenerationRequest, Handle, Restored, SubmitError,
+    Timings, Usage,
 };
 use crate::text::tokenizer::Tokenizer;
 
@@ -46,11 +47,15 @@ impl Generation {
         let Prepared { requests, n_per_prompt, format, echo: _, ignored: _, widened: _ } = prepared;
         let mut events = SelectAll::new();
         let mut readers = Vec::with_capacity(requests.len());
+        let mut tally = Tally::new(n_per_prompt);
         for (index, request) in requests.into_iter().enumerate() {
+            if index.checked_rem(n_per_prompt) == Some(0) {
+                tally.add_pictures(&request);
+            }
             events.push(indexed(index, handle.submit(request)?));
             readers.push(ChoiceReader::new(format.clone(), tokenizer));
         }
-        Ok(Generation { readers, events, updates: VecDeque::new(), tally: Tally::new(n_per_prompt) })
+        Ok(Generation { readers, events, updates: VecDeque::new(), tally })
     }
 
     pub fn n_choices(&self) -> usize {
@@ -103,6 +108,8 @@ pub struct Tally {
     /// Over all choices, as `timings`: `usage` has it once a prompt.
     n_cached: usize,
     reasoning_tokens: Option<usize>,
+    /// Of the prompts that have pictures.
+    image_tokens: Option<usize>,
     timings: Timings,
     drafts: DraftTotals,
     cache: CacheBody,
@@ -152,6 +159,14 @@ impl Tally {
         Tally { n_per_prompt, ..Tally::default() }
     }
 
+    /// A prompt's pictures are known from the beginning, and count once.
+    fn add_pictures(&mut self, request: &GenerationRequest) {
+        if !request.pictures.is_empty() {
+            let n = request.prompt.iter().filter(|item| item.picture().is_some()).count();
+            self.image_tokens = Some(self.image_tokens.unwrap_or(0) + n);
+        }
+    }
+
     /// A prompt counts once, with its first choice; generated tokens all count. Choices run side by side: their times are
     /// not added, the longest is the request's.
     fn add(&mut self, index: usize, end: &End) {
@@ -183,7 +198,7 @@ impl Tally {
             prompt_tokens: prompt,
             completion_tokens: completion,
             total_tokens: prompt + completion,
-            prompt_tokens_details: CachedTokens { cached_tokens: cached },
+            prompt_tokens_details: PromptDetails { cached_tokens: cached, image_tokens: self.image_tokens },
             completion_tokens_details: self
                 .reasoning_tokens
                 .map(|reasoning_tokens| ReasoningTokens { reasoning_tokens }),
@@ -191,7 +206,7 @@ impl Tally {
     }
 
     pub fn timings(&self) -> TimingsBody {
-        let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms } = self.timings;
+        let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms, .. } = self.timings;
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         TimingsBody {
             cache_n: self.n_cached,

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::error::{ApiError, ErrorCode};
 use super::fields::{self, Endpoint, Sorted};
 use super::wire::{CacheMembers, ChatBody, CompletionBody, GenerationBody, Int, SpeculativeBody, SpeculativeMembers};
+use crate::chat::pictures::{PictureRef, Taken, take_from_messages, take_from_prompt};
 use crate::chat::request::{
     CacheFields, ChatRequest, CompletionRequest, ConstraintFields, GenerationFields, Named, SamplingFields,
     SpeculativeFields, ThinkingFields,
@@ -26,6 +27,8 @@ pub struct Lowered<T> {
     pub reply: Reply,
     /// Fields without effect.
     pub ignored: Vec<String>,
+    /// To be got and put into the request.
+    pub pictures: Vec<PictureRef>,
 }
 
 /// Lowers the body of `/v1/chat/completions`. `served` is the model's id.
@@ -51,7 +54,9 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
         reasoning_budget_tokens,
         reasoning_budget_message,
     } = typed(&Value::Object(own))?;
-    let messages = messages.ok_or_else(|| missing("messages"))?;
+    let mut messages = messages.ok_or_else(|| missing("messages"))?;
+    let Taken { pictures, ignored: unused } = take_from_messages(&mut messages).map_err(ApiError::rejected)?;
+    ignored.extend(unused);
     let logprobs = match (logprobs, top_logprobs) {
         (Some(true), top) => Some(Named { param: "top_logprobs", value: top.map_or(0, |Int(n)| n) }),
         (_, None | Some(Int(0))) => None,
@@ -68,6 +73,7 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
     let message = reasoning_budget_message;
     let request = ChatRequest {
         messages,
+        pictures: Vec::new(),
         tools,
         tool_choice,
         parallel_tool_calls,
@@ -77,14 +83,16 @@ pub fn chat(body: Map<String, Value>, served: &str) -> Result<Lowered<ChatReques
         thinking: ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning, budget, message },
         generation,
     };
-    Ok(Lowered { request, reply, ignored })
+    Ok(Lowered { request, reply, ignored, pictures })
 }
 
 /// Lowers the body of `/v1/completions`.
 pub fn completion(body: Map<String, Value>, served: &str) -> Result<Lowered<CompletionRequest>, ApiError> {
     let Sorted { shared, own, mut ignored } = fields::sort(body, Endpoint::Completions)?;
     let CompletionBody { prompt, echo, best_of, logprobs, special, skip_special_tokens } = typed(&Value::Object(own))?;
-    let prompt = prompt.ok_or_else(|| missing("prompt"))?;
+    let mut prompt = prompt.ok_or_else(|| missing("prompt"))?;
+    let Taken { pictures, ignored: unused } = take_from_prompt(&mut prompt).map_err(ApiError::rejected)?;
+    ignored.extend(unused);
     let logprobs = logprobs.map(|Int(value)| Named { param: "logprobs", value });
     let (reply, generation) = shared_fields(shared, logprobs, served, &mut ignored)?;
     if let Some(Int(best_of)) = best_of
@@ -93,8 +101,9 @@ pub fn completion(body: Map<String, Value>, served: &str) -> Result<Lowered<Comp
         return Err(invalid("best_of", "`best_of` is served only where it equals `n`: choices are not ranked"));
     }
     let show_control = special.or(skip_special_tokens.map(|skip| !skip)).unwrap_or(false);
-    let request = CompletionRequest { prompt, echo: echo.unwrap_or(false), show_control, generation };
-    Ok(Lowered { request, reply, ignored })
+    let echo = echo.unwrap_or(false);
+    let request = CompletionRequest { prompt, pictures: Vec::new(), echo, show_control, generation };
+    Ok(Lowered { request, reply, ignored, pictures })
 }
 
 fn shared_fields(

@@ -17,6 +17,7 @@ mod guard;
 mod lower;
 mod models;
 mod ops;
+mod pictures;
 mod preparing;
 mod render;
 pub mod routes;
@@ -34,6 +35,7 @@ use crate::text::tokenizer::Tokenizer;
 use crate::units::Bytes;
 
 pub use error::{ApiError, ErrorCode};
+pub use pictures::Pictures;
 pub use preparing::Preparing;
 pub use routes::router;
 
@@ -55,6 +57,7 @@ pub struct ApiState {
     pub metrics: Metrics,
     pub build: Arc<BuildInfo>,
     pub preparing: Preparing,
+    pub pictures: Pictures,
     pub grammars: Grammars,
 }
 

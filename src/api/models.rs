@@ -33,6 +33,10 @@ pub async fn one(
 fn describe(state: &ApiState) -> Value {
     let model = &*state.model;
     let (n_ctx, n_vocab) = (model.n_ctx, state.tokenizer.n_vocab());
+    let (modalities, capabilities) = match state.handle.facts().vision {
+        Some(_) => (json!(["text", "image"]), json!(["completion", "multimodal"])),
+        None => (json!(["text"]), json!(["completion"])),
+    };
     json!({
         "id": model.id,
         "object": "model",
@@ -49,6 +53,8 @@ fn describe(state: &ApiState) -> Value {
             "architecture": model.architecture,
             "quantization": model.quantization,
         },
-        "architecture": { "input_modalities": ["text"], "output_modalities": ["text"] },
+        "architecture": { "input_modalities": modalities, "output_modalities": ["text"] },
+        // Where clients of llama-server look.
+        "capabilities": capabilities,
     })
 }

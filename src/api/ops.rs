@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::error::{ApiError, ErrorCode, unwell};
 use super::wire::{DetokenizeBody, Int, TokenizeBody};
 use super::{ApiState, extract, lower};
-use crate::engine::Health;
 use crate::engine::stats::{EngineStats, Phase, SequenceStats};
+use crate::engine::{Health, VisionFacts};
 use crate::telemetry::{EngineAges, KernelState};
 use crate::text::tokenizer::{GUARD, Specials, Tokenizer};
 use crate::units::Token;
@@ -58,7 +58,8 @@ pub async fn props(State(state): State<ApiState>) -> Json<Value> {
         "total_slots": profile.engine.parallel,
         "n_ctx": model.n_ctx,
         "default_generation_settings": { "n_ctx": model.n_ctx, "params": default_params(&state) },
-        "modalities": { "vision": false, "audio": false },
+        "modalities": { "vision": state.handle.facts().vision.is_some(), "audio": false },
+        "vision": vision(&state),
         "chat_template": state.template.source(),
         "bos_token": text(tokenizer.bos()),
         "eos_token": text(tokenizer.eos()),
@@ -75,6 +76,21 @@ fn kernels(state: &ApiState) -> Value {
         json!({ "name": name, "on": on, "calls": calls, "fallbacks": fallbacks, "purpose": purpose })
     };
     state.metrics.kernels().into_iter().map(kernel).collect()
+}
+
+/// Bounds of pictures in tokens; null where there are none.
+fn vision(state: &ApiState) -> Value {
+    let facts = state.handle.facts().vision.as_ref();
+    facts.map_or(Value::Null, |VisionFacts { token_px, min_tokens, max_tokens }| {
+        json!({
+            "token_px": token_px,
+            "min_tokens": min_tokens,
+            "max_tokens": max_tokens,
+            "low_tokens": state.profile.pictures.low_tokens.min(*max_tokens),
+            "fetch": state.profile.pictures.fetch,
+            "files": state.profile.pictures.dir.is_some(),
+        })
+    })
 }
 
 /// Drafting as it is in effect, which may be less than the profile has.
@@ -136,7 +152,10 @@ fn features(state: &ApiState) -> Value {
     let switch = state.template.mentions("enable_thinking");
     json!({
         "mtp": feature(mtp.is_none(), mtp.unwrap_or("the model's MTP head drafts, and the model checks every token")),
-        "vision": feature(false, "this build reads text only"),
+        "vision": match state.handle.facts().vision {
+            Some(_) => feature(true, "pictures are encoded with the model's projector; `vision` has their sizes"),
+            None => feature(false, "no projector is loaded (model.mmproj)"),
+        },
         "grammar": feature(
             true,
             "answers are held to response_format, grammar and kin, thinking to shapes and budgets, calls to their declarations",
@@ -210,7 +229,7 @@ fn sequence(stats: &SequenceStats) -> Value {
 
 /// `POST /tokenize`.
 pub async fn tokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
-    let bytes = extract::body(request, &state.profile).await?;
+    let bytes = extract::body(request, &state).await?;
     let preparing = state.preparing.clone();
     let work = move || {
         let TokenizeBody { content, add_special, parse_special, with_pieces } = body(&bytes, &state)?;
@@ -262,7 +281,7 @@ fn piece(tokenizer: &Tokenizer, token: Token) -> Value {
 
 /// `POST /detokenize`.
 pub async fn detokenize(State(state): State<ApiState>, request: Request) -> Result<Json<Value>, ApiError> {
-    let bytes = extract::body(request, &state.profile).await?;
+    let bytes = extract::body(request, &state).await?;
     let preparing = state.preparing.clone();
     let work = move || {
         let DetokenizeBody { tokens } = body(&bytes, &state)?;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{ApiError, ErrorCode};
 use crate::config::EngineConfig;
@@ -22,7 +22,16 @@ impl Preparing {
         Preparing { places: Arc::new(Semaphore::new((engine.parallel + engine.queue_capacity) as usize)) }
     }
 
-    /// Runs `work` where it may block. The place is held until the work has ended, also when the client has left.
+    /// A place for one request.
+    ///
+    /// # Errors
+    /// `engine_busy` when none is free.
+    pub fn enter(&self) -> Result<Place, ApiError> {
+        let busy = |_| ApiError::new(ErrorCode::EngineBusy, "too many requests are being prepared");
+        Arc::clone(&self.places).try_acquire_owned().map(|permit| Place { permit: Arc::new(permit) }).map_err(busy)
+    }
+
+    /// Runs `work` in a place of its own.
     ///
     /// # Errors
     /// `engine_busy` when no place is free; what `work` gives back.
@@ -30,9 +39,26 @@ impl Preparing {
         &self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            return Err(ApiError::new(ErrorCode::EngineBusy, "too many requests are being prepared"));
-        };
+        self.enter()?.run(work).await
+    }
+}
+
+/// The place of a request that is being prepared, in several pieces of work or in one.
+#[derive(Clone, Debug)]
+pub struct Place {
+    permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Place {
+    /// Runs `work` where it may block. The place is held until the work has ended, also when the client has left.
+    ///
+    /// # Errors
+    /// What `work` gives back.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let place = Arc::clone(&self.permit);
         let held = move || {
             let result = work();
             drop(place);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 
 use crate::config::Profile;
 use crate::engine::PrefixSettings;
@@ -9,7 +10,7 @@ use crate::engine::prefix::{DiskSettings, Fingerprint};
 use crate::units::Bytes;
 
 use super::Failure;
-use super::model::ModelFile;
+use super::model::{ModelFile, ProjectorFile};
 
 /// `auto` is this part of the free memory: a quarter.
 const RAM_PART: u64 = 4;
@@ -21,12 +22,19 @@ const MAX_AUTO_BYTES: u64 = 32 << 30;
 const N_SAMPLES: u64 = 256;
 const SAMPLE_BYTES: usize = 16 << 10;
 
+/// What a state depends on beside the profile.
+pub struct ModelFiles<'a> {
+    pub model: &'a ModelFile,
+    pub projector: Option<&'a ProjectorFile>,
+    pub template: &'a [u8],
+}
+
 /// What the profile says of the cache. `free`: host memory.
-pub fn settings(profile: &Profile, file: &ModelFile, template: &[u8], free: Bytes) -> Result<PrefixSettings, Failure> {
+pub fn settings(profile: &Profile, files: &ModelFiles<'_>, free: Bytes) -> Result<PrefixSettings, Failure> {
     let config = &profile.cache;
     let disk = config.disk_dir.clone().map(|folder| DiskSettings { folder, bytes: u64::from(config.disk_mib) << 20 });
     let fingerprint = match &disk {
-        Some(_) => fingerprint(profile, file, template)?,
+        Some(_) => fingerprint(profile, files)?,
         // Nothing outlives the process, so there is nothing to tell apart.
         None => Fingerprint::default(),
     };
@@ -48,10 +56,14 @@ pub fn ram_bytes(profile: &Profile, free: Bytes) -> Bytes {
 }
 
 /// Of everything that makes the states of one run useless to another: model (its header holds the rope), template, types of
-/// the caches, attention, the MTP head, build.
-fn fingerprint(profile: &Profile, file: &ModelFile, template: &[u8]) -> Result<Fingerprint, Failure> {
-    let samples = samples(file.path())
-        .map_err(|error| Failure::Unavailable(format!("cannot read {}: {error}", file.display())))?;
+/// the caches, attention, the MTP head, what encodes pictures, build.
+fn fingerprint(profile: &Profile, files: &ModelFiles<'_>) -> Result<Fingerprint, Failure> {
+    let ModelFiles { model, projector, template } = *files;
+    let unreadable =
+        |name: String| move |error: std::io::Error| Failure::Unavailable(format!("cannot read {name}: {error}"));
+    let samples_of = |path: &Path, name: String| samples(path).map_err(unreadable(name));
+    let model = samples_of(model.path(), model.display())?;
+    let projector = projector.map(|file| samples_of(file.path(), file.display())).transpose()?;
     let (engine, drafts) = (&profile.engine, &profile.speculative);
     let caches = format!(
         "{:?} {:?} {:?} mtp {} {:?} {:?}",
@@ -63,16 +75,18 @@ fn fingerprint(profile: &Profile, file: &ModelFile, template: &[u8]) -> Result<F
         drafts.cache_type_v
     );
     let build = super::version();
-    Ok(Fingerprint::of([
-        ("model", samples.as_slice()),
+    let parts = [
+        ("model", model.as_slice()),
         ("template", template),
         ("caches", caches.as_bytes()),
         ("build", build.as_bytes()),
-    ]))
+    ];
+    // A picture's bounds change its grid, which is part of the key.
+    Ok(Fingerprint::of(parts.into_iter().chain(projector.as_ref().map(|bytes| ("projector", bytes.as_slice())))))
 }
 
 /// The file's size and samples of its bytes, the beginning (the header) among them.
-fn samples(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
+fn samples(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     let mut out = size.to_le_bytes().to_vec();
@@ -89,6 +103,7 @@ fn samples(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::model::Header;
     use crate::config::{CacheType, ModelConfig};
 
     fn file(bytes: &[u8]) -> (tempfile::TempDir, ModelFile) {
@@ -103,16 +118,26 @@ mod tests {
     fn states_of_another_model_cache_type_or_template_are_not_mixed_up() {
         let mut bytes = vec![7u8; 6 << 20];
         let profile = Profile::demo();
+        let of = |profile: &Profile, model: &ModelFile, template: &[u8]| {
+            fingerprint(profile, &ModelFiles { model, projector: None, template }).unwrap()
+        };
         let (_dir, model) = file(&bytes);
-        let mine = fingerprint(&profile, &model, b"template").unwrap();
-        assert_eq!(fingerprint(&profile, &model, b"template").unwrap(), mine);
-        assert_ne!(fingerprint(&profile, &model, b"other").unwrap(), mine);
+        let mine = of(&profile, &model, b"template");
+        assert_eq!(of(&profile, &model, b"template"), mine);
+        assert_ne!(of(&profile, &model, b"other"), mine);
         let mut other = profile.clone();
         other.engine.cache_type_v = CacheType::Q8_0;
-        assert_ne!(fingerprint(&other, &model, b"template").unwrap(), mine);
+        assert_ne!(of(&other, &model, b"template"), mine);
         bytes.iter_mut().skip(3 << 20).for_each(|b| *b = 8);
         let (_dir, trained_on) = file(&bytes);
-        assert_ne!(fingerprint(&profile, &trained_on, b"template").unwrap(), mine);
+        assert_ne!(of(&profile, &trained_on, b"template"), mine);
+        // The same model with eyes: pictures are in its states.
+        let demo = ModelFile::locate(&profile.model).unwrap();
+        let header = Header::read(&demo).unwrap();
+        let projector = ProjectorFile::read(&profile.model, &header).unwrap();
+        let seeing = ModelFiles { model: &model, projector: projector.as_ref(), template: b"template" };
+        let blind = of(&profile, &model, b"template");
+        assert_ne!(fingerprint(&profile, &seeing).unwrap(), blind);
     }
 
     #[test]
@@ -121,7 +146,9 @@ mod tests {
         let ram = |mib: Option<u32>, free: u64| {
             let mut profile = Profile::demo();
             profile.cache.ram_mib = mib;
-            settings(&profile, &model, b"", Bytes(free)).unwrap().ram_bytes
+            settings(&profile, &ModelFiles { model: &model, projector: None, template: b"" }, Bytes(free))
+                .unwrap()
+                .ram_bytes
         };
         assert_eq!(ram(None, 8 << 30), 2 << 30);
         assert_eq!(ram(None, 1 << 40), MAX_AUTO_BYTES);

@@ -137,6 +137,7 @@ mod tests {
             head_dim_k: 256,
             head_dim_v: 256,
             n_ctx_train: 8192,
+            pictures: None,
         }
     }
 

@@ -1,11 +1,11 @@
 //! The model file: the one that the profile names, or the demo model inside the binary written out for llama.cpp, which
-//! loads from paths alone. Its header is checked here, before any C++ sees it.
+//! loads from paths alone; and the projector beside it. Their headers are checked here, before any C++ sees them.
 
 use std::path::{Path, PathBuf};
 
-use crate::config::ModelConfig;
-use crate::config::plan::ModelSizes;
-use crate::gguf::{Gguf, GgufError, ModelFacts, VocabFacts, embedded};
+use crate::config::plan::{ModelSizes, PictureSizes};
+use crate::config::{ModelConfig, Projector, VisionConfig};
+use crate::gguf::{Gguf, GgufError, ModelFacts, ProjectorFacts, VocabFacts, embedded};
 use crate::units::Bytes;
 
 use super::Failure;
@@ -58,10 +58,7 @@ impl Header {
             let vocab = VocabFacts::from_gguf(&gguf)?;
             Ok(Header { gguf, model, vocab })
         };
-        read().map_err(|error| match error {
-            GgufError::Io { source, .. } => Failure::Unavailable(format!("cannot read {path}: {source}")),
-            malformed => Failure::Malformed(format!("{path}: {malformed}")),
-        })
+        read().map_err(|error| refused(&path, error))
     }
 
     /// The sizes that the memory plan works with.
@@ -85,6 +82,82 @@ impl Header {
             head_dim_k: model.head_dim_k,
             head_dim_v: model.head_dim_v,
             n_ctx_train: model.n_ctx_train,
+            pictures: None,
         }
+    }
+}
+
+fn refused(path: &str, error: GgufError) -> Failure {
+    match error {
+        GgufError::Io { source, .. } => Failure::Unavailable(format!("cannot read {path}: {source}")),
+        malformed => Failure::Malformed(format!("{path}: {malformed}")),
+    }
+}
+
+/// The projector that the profile gives the model.
+pub struct ProjectorFile {
+    file: ModelFile,
+    pub facts: ProjectorFacts,
+}
+
+impl ProjectorFile {
+    /// `None`: the model gets no pictures.
+    pub fn read(config: &ModelConfig, header: &Header) -> Result<Option<ProjectorFile>, Failure> {
+        let file = match config.projector() {
+            Projector::Auto | Projector::Off => return Ok(None),
+            Projector::File(path) => ModelFile { path, copy: None },
+            Projector::Embedded => {
+                let copy = embedded::write_projector().map_err(|e| {
+                    Failure::Unavailable(format!("the demo projector could not be written to a temporary file: {e}"))
+                })?;
+                ModelFile { path: copy.path().to_owned(), copy: Some(copy) }
+            }
+        };
+        let model = &header.model;
+        let read = || -> Result<ProjectorFacts, GgufError> {
+            let facts = ProjectorFacts::from_gguf(&Gguf::open(file.path())?)?;
+            facts.check_width(model.n_embd)?;
+            Ok(facts)
+        };
+        let name = if file.copy.is_some() { embedded::PROJECTOR_NAME.to_owned() } else { file.display() };
+        let facts = read().map_err(|error| refused(&name, error))?;
+        let sections = format!("{}.rope.dimension_sections", model.architecture);
+        if !header.gguf.metadata.contains_key(&sections) {
+            let fix = "take another model, or model.mmproj = \"none\"";
+            return Err(Failure::Usage(format!("{name}: the model has no {sections}: it takes no pictures; {fix}")));
+        }
+        Ok(Some(ProjectorFile { file, facts }))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// How people call it.
+    pub fn display(&self) -> String {
+        if self.file.copy.is_some() { embedded::PROJECTOR_NAME.to_owned() } else { self.file.display() }
+    }
+
+    /// The sizes that the memory plan works with.
+    pub fn sizes(&self, vision: &VisionConfig) -> PictureSizes {
+        let facts = &self.facts;
+        let sizes = PictureSizes {
+            weights: facts.tensor_bytes,
+            width: facts.width,
+            n_ff: facts.n_ff,
+            n_head: facts.n_head,
+            token_px: facts.token_px,
+            max_tokens: facts.max_tokens,
+            on_card: false,
+            cache: Bytes(0),
+        };
+        sizes.placed(vision)
+    }
+}
+
+impl Header {
+    /// `sizes` with what pictures take.
+    pub fn sizes_with(&self, projector: Option<&ProjectorFile>, vision: &VisionConfig) -> ModelSizes {
+        ModelSizes { pictures: projector.map(|projector| projector.sizes(vision)), ..self.sizes() }
     }
 }

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::api::{ApiState, Preparing, router};
+use crate::api::{ApiState, Pictures, Preparing, router};
 use crate::config::{Profile, ServerConfig};
 use crate::engine::{Joiner, Shutdown};
 
@@ -65,7 +65,9 @@ async fn open(started: &Started) -> Result<(TcpListener, mpsc::Receiver<()>), Fa
 /// The layers put together.
 fn compose(started: Started) -> (axum::Router, Joiner) {
     let Started { profile, model, build, handle, joiner, metrics, template, grammars } = started;
+    let pictures = Pictures::new(&profile.pictures, handle.facts().vision.clone(), metrics.clone());
     let state = ApiState {
+        pictures,
         tokenizer: handle.tokenizer().clone(),
         handle,
         template: Arc::new(template),

@@ -11,10 +11,11 @@ use crate::telemetry::Metrics;
 use crate::text::Tokenizer;
 use crate::units::{Bytes, Token};
 
+use super::cache::ModelFiles;
 use super::devices::Device;
 use super::fit::Fit;
 use super::machine::HostMemory;
-use super::model::{Header, ModelFile};
+use super::model::{Header, ModelFile, ProjectorFile};
 use super::{Failure, StartOptions, devices, free_memory};
 
 /// Called with 0..=1 while weights are loaded, on the engine thread.
@@ -37,7 +38,9 @@ pub fn start(mut profile: Profile, options: &StartOptions, progress: Progress) -
     let devices = devices::start(&profile.model);
     let file = ModelFile::locate(&profile.model)?;
     let header = Header::read(&file)?;
-    let fit = Fit::new(&profile, header.sizes(), free_memory(&HostMemory::read(), &devices))?;
+    let projector = ProjectorFile::read(&profile.model, &header)?;
+    let sizes = header.sizes_with(projector.as_ref(), &profile.vision);
+    let fit = Fit::new(&profile, sizes, free_memory(&HostMemory::read(), &devices))?;
     match (fit.fits(), options.allow_overcommit) {
         (false, false) => return Err(Failure::NoFit(fit.table())),
         (false, true) => tracing::warn!("starting although it does not fit\n{}", fit.table()),
@@ -47,7 +50,8 @@ pub fn start(mut profile: Profile, options: &StartOptions, progress: Progress) -
     let template_source = template_source(&profile, &header)?;
     let metrics = Metrics::new();
     metrics.set_kernel_reader(devices::kernels);
-    let cache = super::cache::settings(&profile, &file, template_source.as_bytes(), HostMemory::read().free())?;
+    let files = ModelFiles { model: &file, projector: projector.as_ref(), template: template_source.as_bytes() };
+    let cache = super::cache::settings(&profile, &files, HostMemory::read().free())?;
     let (handle, joiner) = spawn(&profile, &file, (cache, metrics.clone()), progress)?;
     let compiled = compile(template_source, &profile, handle.tokenizer())
         .and_then(|template| Ok((template, grammars(&profile, handle.tokenizer())?)));
@@ -150,8 +154,10 @@ fn spawn(
     progress: Progress,
 ) -> Result<(Handle, Joiner), Failure> {
     let mut profile = profile.clone();
+    // Before the model gets a path: the demo model comes with its own.
+    profile.model.mmproj = profile.model.projector();
     profile.model.path = Some(file.path().to_owned());
-    let settings = EngineSettings::from(&profile.engine);
+    let settings = EngineSettings::from(&profile);
     Engine::with_cache(move || load(&profile, progress), settings, cache, metrics).map_err(|error| failure(error, file))
 }
 

@@ -1,5 +1,7 @@
 //! A request that cannot be served as it stands: always the client's to mend, always naming the field.
 
+use crate::picture::{Fault, PictureError};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestErrorKind {
     /// Wrong type, range or combination.
@@ -8,6 +10,12 @@ pub enum RequestErrorKind {
     Unsupported,
     /// Longer than a limit of the profile.
     TooLarge,
+    /// A picture, and the model or its template takes none.
+    NoVision,
+    /// Not a picture, or not one that can be read.
+    Picture,
+    /// A picture that did not come from where it is said to be.
+    NotFetched,
 }
 
 /// `param` is a path into the body, e.g. `messages[2].content[0].type`; `message` names the value and the fix.
@@ -25,6 +33,19 @@ impl RequestError {
     }
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> RequestError {
         RequestError { kind: RequestErrorKind::Unsupported, param: Some(param.into()), message: message.into() }
+    }
+    pub fn no_vision(param: impl Into<String>, message: impl Into<String>) -> RequestError {
+        RequestError { kind: RequestErrorKind::NoVision, param: Some(param.into()), message: message.into() }
+    }
+    /// A picture that cannot be taken.
+    pub fn picture(param: impl Into<String>, error: &PictureError) -> RequestError {
+        let param = param.into();
+        let kind = match error.fault {
+            Fault::Invalid => RequestErrorKind::Picture,
+            Fault::TooLarge => RequestErrorKind::TooLarge,
+            Fault::NotFetched => RequestErrorKind::NotFetched,
+        };
+        RequestError { kind, message: format!("`{param}`: {}", error.message), param: Some(param) }
     }
     pub fn too_large(param: impl Into<String>, message: impl Into<String>) -> RequestError {
         RequestError { kind: RequestErrorKind::TooLarge, param: Some(param.into()), message: message.into() }

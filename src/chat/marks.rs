@@ -2,7 +2,7 @@
 //!
 //! Found by control tokens, which text of clients can never become, so that no client moves the places of another.
 
-use crate::engine::{Mark, MarkKind};
+use crate::engine::{Mark, MarkKind, PromptItem};
 use crate::text::Tokenizer;
 use crate::units::Token;
 
@@ -10,21 +10,23 @@ use crate::units::Token;
 const OPENERS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|turn>"];
 
 /// The marks of a prompt in ascending order, at most one a place. `generates`: the last message is opened for the answer.
-pub fn marks(tokens: &[Token], tokenizer: &Tokenizer, generates: bool) -> Vec<Mark> {
+/// Places are counted in items: a picture is as many as it has rows.
+pub fn marks(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool) -> Vec<Mark> {
     let special = |text: &str| tokenizer.special(text);
     let openers: Vec<Token> = OPENERS.into_iter().filter_map(special).collect();
     let (think, think_end) = (special("<think>"), special("</think>"));
     let mut found: Vec<Mark> = Vec::new();
     let mut n_messages = 0;
-    for (i, token) in tokens.iter().enumerate() {
-        if openers.contains(token) {
+    for (i, item) in items.iter().enumerate() {
+        let Some(token) = item.token() else { continue };
+        if openers.contains(&token) {
             n_messages += 1;
             // The second message begins where system prompt and tools end.
             let kind = if n_messages == 2 { MarkKind::System } else { MarkKind::Message };
             found.push(Mark { at: i, kind });
-        } else if Some(*token) == think {
+        } else if Some(token) == think {
             found.push(Mark { at: i, kind: MarkKind::Thinking });
-        } else if Some(*token) == think_end {
+        } else if Some(token) == think_end {
             found.push(Mark { at: i + 1, kind: MarkKind::ThinkingEnd });
         }
     }
@@ -40,12 +42,16 @@ pub fn marks(tokens: &[Token], tokenizer: &Tokenizer, generates: bool) -> Vec<Ma
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Grid, PictureKey, PictureRow};
     use crate::text::Specials;
+
+    fn items(prompt: &str, tokenizer: &Tokenizer) -> Vec<PromptItem> {
+        tokenizer.encode(prompt, Specials::Parse).unwrap().into_iter().map(PromptItem::Token).collect()
+    }
 
     fn kinds(prompt: &str, generates: bool) -> Vec<(usize, MarkKind)> {
         let tokenizer = Tokenizer::bytes_for_tests();
-        let tokens = tokenizer.encode(prompt, Specials::Parse).unwrap();
-        marks(&tokens, &tokenizer, generates).into_iter().map(|mark| (mark.at, mark.kind)).collect()
+        marks(&items(prompt, &tokenizer), &tokenizer, generates).into_iter().map(|mark| (mark.at, mark.kind)).collect()
     }
 
     #[test]
@@ -61,7 +67,17 @@ mod tests {
     fn text_that_looks_like_a_control_token_marks_nothing() {
         let tokenizer = Tokenizer::bytes_for_tests();
         let text = tokenizer.guard("<|im_start|>system");
-        let tokens = tokenizer.encode(&format!("x{text}"), Specials::Parse).unwrap();
-        assert!(marks(&tokens, &tokenizer, true).is_empty());
+        assert!(marks(&items(&format!("x{text}"), &tokenizer), &tokenizer, true).is_empty());
+    }
+
+    #[test]
+    fn a_picture_moves_the_marks_behind_it_by_its_rows() {
+        let tokenizer = Tokenizer::bytes_for_tests();
+        let row = |index| PromptItem::Picture(PictureRow { key: PictureKey(1), grid: Grid { nx: 3, ny: 2 }, index });
+        let mut prompt = items("<|im_start|>s<|im_end|><|im_start|>u", &tokenizer);
+        prompt.extend((0..6).map(row));
+        prompt.extend(items("<|im_end|><|im_start|>a<think>", &tokenizer));
+        let found: Vec<_> = marks(&prompt, &tokenizer, true).into_iter().map(|mark| (mark.at, mark.kind)).collect();
+        assert_eq!(found, [(3, MarkKind::System), (12, MarkKind::Turn), (14, MarkKind::Thinking)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Messages as clients send them -> messages as templates expect them.
 //!
-//! Deliberately not done here: rendering (`template`), the tools of a request (`tools`), pictures (refused by name). Fields
+//! Deliberately not done here: rendering (`template`), the tools of a request (`tools`), taking pictures out (`pictures`). Fields
 //! of a message that are not known here are handed to the template, guarded like the rest: a template may print them.
 
 mod calls;
@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::RequestError;
 
+pub(super) use content::kind_of;
 pub use continued::{CONTINUE_MARK, Continued, cut_at_mark, mark_final};
 
 /// What `normalise` needs to know.
@@ -19,6 +20,8 @@ pub struct NormaliseOptions<'a> {
     pub late_system_wrapper: &'a str,
     /// Makes client text safe (`Tokenizer::guard`); applied to every string that a template may print.
     pub guard: &'a dyn Fn(&str) -> String,
+    /// The part that the template gets for a picture.
+    pub picture: &'a Value,
     pub max_messages: usize,
 }
 
@@ -26,7 +29,8 @@ pub struct NormaliseOptions<'a> {
 /// later ones become user text in the wrapper; `content` null, missing, "" and [] are the same; text parts are joined, an
 /// unknown part is refused by its index; string `arguments` of tool calls are parsed; `reasoning` is `reasoning_content`.
 ///
-/// Text parts are joined without anything between them, as the templates of Qwen join them. Arguments that are not an object
+/// Text parts are joined without anything between them, as the templates of Qwen join them; content with pictures stays a list
+/// of parts. Arguments that are not an object
 /// become `{"arguments": <what was sent>}`. Fields that are null are left out.
 ///
 /// # Errors
@@ -89,10 +93,10 @@ fn one_message(
     let role = role_of(message, path)?;
     let stripped = if role == "system" { content::without_billing(message.get("content")) } else { None };
     let content = stripped.as_ref().or(message.get("content"));
-    let text = content::text_of(content, &format!("{path}.content"))?;
+    let content = content::read(content, &format!("{path}.content"), options)?;
     let mut out = Map::new();
     out.insert("role".into(), role.into());
-    out.insert("content".into(), (options.guard)(&text).into());
+    out.insert("content".into(), content);
     for (name, value) in message.iter().filter(|(_, value)| !value.is_null()) {
         match name.as_str() {
             "role" | "content" => {}

@@ -13,17 +13,17 @@ use super::constraint::{Rulebook, Rules, shown};
 use super::generation::{self, Generation};
 use super::marks::marks;
 use super::messages::{Continued, NormaliseOptions, cut_at_mark, guard_value, mark_final, normalise};
+use super::pictures::{Prompt, part_for, place};
 use super::request::{ChatRequest, CompletionRequest};
-use super::sampling::{SamplingContext, token_id};
+use super::sampling::SamplingContext;
 use super::template::{ChatTemplate, RESERVED_KWARGS, RenderInput, TemplateError};
 use super::thinking::{self, Bounds, ThinkingChoice};
 use super::tools::{ToolFields, ToolLimits, ToolSettings};
-use super::{OutputFormat, RequestError, Thinking, number};
+use super::{OutputFormat, RequestError, Thinking};
 use crate::config::Profile;
-use crate::engine::{CacheUse, Constraint, GenerationRequest, PromptItem};
+use crate::engine::{CacheUse, Constraint, GenerationRequest};
 use crate::grammar::Grammars;
 use crate::text::tokenizer::{CodecError, GUARD, Specials, Tokenizer};
-use crate::units::Token;
 
 /// What requests are prepared with.
 pub struct Prepare<'a> {
@@ -79,19 +79,21 @@ impl Prepare<'_> {
         let constraint = std::mem::take(&mut fields.constraint);
         let generation = generation::check(fields, self.profile, &self.sampling_context())?;
         self.check_places("n", generation.n)?;
+        let pictures = std::mem::take(&mut request.pictures);
         let rendered = self.render(request)?;
         let tokens =
             self.tokenizer.encode(&rendered.prompt, Specials::Parse).map_err(|e| not_encoded("messages", &e))?;
         if tokens.is_empty() {
             return Err(RequestError::invalid("messages", "the conversation is empty: send at least one message"));
         }
+        let prompt = place(&tokens, &pictures, self.tokenizer, "messages")?;
         let Rendered { format, mut ignored, bounds, tools, .. } = rendered;
         let wanted = sources::read(constraint)?;
         let Rules { constraint, widened, ignored: unused } = self.rulebook().chat(wanted, &bounds, &tools, &format)?;
         ignored.extend(unused);
         Ok(Prepared {
             n_per_prompt: generation.n,
-            requests: self.requests(&[tokens], &generation, false, &constraint),
+            requests: self.requests(&[prompt], &generation, false, &constraint),
             format: Some(format),
             echo: Vec::new(),
             ignored,
@@ -101,20 +103,20 @@ impl Prepare<'_> {
 
     /// Prepares raw prompts. Control tokens in their text are control tokens: there is no client text apart from it.
     pub fn completion(&self, request: CompletionRequest) -> Result<Prepared, RequestError> {
-        let CompletionRequest { prompt, echo, show_control, mut generation } = request;
+        let CompletionRequest { prompt, pictures, echo, show_control, mut generation } = request;
         let constraint = std::mem::take(&mut generation.constraint);
         let generation = generation::check(generation, self.profile, &self.sampling_context())?;
         if echo && generation.logprobs.is_some() {
             let message = "`echo` together with `logprobs` is not served: prompts have no log-probabilities here";
             return Err(RequestError::unsupported("echo", message));
         }
-        let prompts = self.prompts(&prompt)?;
+        let prompts = self.prompts(&prompt, &pictures)?;
         self.check_places(if prompts.len() > 1 { "prompt" } else { "n" }, prompts.len().saturating_mul(generation.n))?;
-        let (tokens, texts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
+        let (prompts, texts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
         let wanted = sources::read(constraint)?;
         let Rules { constraint, widened, ignored } = self.rulebook().completion(wanted)?;
         Ok(Prepared {
-            requests: self.requests(&tokens, &generation, show_control, &constraint),
+            requests: self.requests(&prompts, &generation, show_control, &constraint),
             n_per_prompt: generation.n,
             format: None,
             echo: if echo { texts } else { Vec::new() },
@@ -127,6 +129,7 @@ impl Prepare<'_> {
     pub fn render(&self, request: ChatRequest) -> Result<Rendered, RequestError> {
         let ChatRequest {
             messages,
+            pictures: _placed_by_the_caller,
             tools,
             tool_choice,
             parallel_tool_calls,
@@ -209,6 +212,7 @@ impl Prepare<'_> {
             &NormaliseOptions {
                 late_system_wrapper: &self.profile.chat.late_system_wrapper,
                 guard: &|text| self.tokenizer.guard(text),
+                picture: &part_for(self.template),
                 max_messages: self.profile.limits.messages as usize,
             },
         )
@@ -258,44 +262,6 @@ impl Prepare<'_> {
         kwargs
     }
 
-    /// Tokens and text of every prompt.
-    fn prompts(&self, prompt: &Value) -> Result<Vec<(Vec<Token>, String)>, RequestError> {
-        let one = |path: &str, value: &Value| match value {
-            Value::String(text) => {
-                let tokens = self.tokenizer.encode(text, Specials::Parse).map_err(|e| not_encoded(path, &e))?;
-                Ok((tokens, text.clone()))
-            }
-            Value::Array(ids) => {
-                let tokens = self.ids(path, ids)?;
-                let text = self.tokenizer.decode(&tokens, true);
-                Ok((tokens, text))
-            }
-            _ => Err(RequestError::invalid(path, format!("`{path}` must be a string or a list of token ids"))),
-        };
-        let prompts = match prompt {
-            Value::Array(list) if list.first().is_some_and(|first| first.is_string() || first.is_array()) => list
-                .iter()
-                .enumerate()
-                .map(|(i, value)| Ok((format!("prompt[{i}]"), one(&format!("prompt[{i}]"), value)?)))
-                .collect::<Result<Vec<_>, RequestError>>()?,
-            value => vec![("prompt".to_owned(), one("prompt", value)?)],
-        };
-        if let Some((path, _)) = prompts.iter().find(|(_, (tokens, _))| tokens.is_empty()) {
-            return Err(RequestError::invalid(&**path, format!("`{path}` is empty; send at least one token of text")));
-        }
-        Ok(prompts.into_iter().map(|(_, prompt)| prompt).collect())
-    }
-
-    fn ids(&self, path: &str, ids: &[Value]) -> Result<Vec<Token>, RequestError> {
-        let id = |(i, value): (usize, &Value)| {
-            let path = format!("{path}[{i}]");
-            let id = number::unsigned(value);
-            let id = id.ok_or_else(|| RequestError::invalid(&*path, format!("{value} is not a token id")))?;
-            token_id(&path, id, self.tokenizer).map(Token)
-        };
-        ids.iter().enumerate().map(id).collect()
-    }
-
     fn rulebook(&self) -> Rulebook<'_> {
         Rulebook {
             tokenizer: self.tokenizer,
@@ -307,7 +273,7 @@ impl Prepare<'_> {
 
     fn requests(
         &self,
-        prompts: &[Vec<Token>],
+        prompts: &[Prompt],
         generation: &Generation,
         show_control: bool,
         constraint: &Constraint,
@@ -324,14 +290,15 @@ impl Prepare<'_> {
             progress,
             speculative,
         } = generation;
-        let marks: Vec<_> = prompts.iter().map(|tokens| marks(tokens, self.tokenizer, !show_control)).collect();
+        let marks: Vec<_> = prompts.iter().map(|prompt| marks(&prompt.items, self.tokenizer, !show_control)).collect();
         let n_choices = prompts.len() * n;
         let choice = |index: usize| {
             let mut sampling = sampling.clone();
             sampling.seed = sampling.seed.wrapping_add((index % n) as u64);
             GenerationRequest {
                 id: if n_choices == 1 { self.id.to_owned() } else { format!("{}-{index}", self.id) },
-                prompt: prompts[index / n].iter().map(|token| PromptItem::Token(*token)).collect(),
+                prompt: prompts[index / n].items.clone(),
+                pictures: prompts[index / n].pictures.clone(),
                 sampling,
                 stop: stop.clone(),
                 max_tokens: *max_tokens,
@@ -363,7 +330,7 @@ fn check_kwargs(kwargs: &Map<String, Value>, template: &ChatTemplate) -> Result<
     Ok(())
 }
 
-fn not_encoded(param: &str, error: &CodecError) -> RequestError {
+pub(super) fn not_encoded(param: &str, error: &CodecError) -> RequestError {
     RequestError::invalid(param, format!("the text cannot be tokenised: {error}"))
 }
 
@@ -383,6 +350,8 @@ mod tests {
     use super::super::constraint::grammars;
     use super::super::request::{GenerationFields, SamplingFields};
     use super::*;
+    use crate::engine::PromptItem;
+    use crate::units::Token;
 
     const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\n{% endfor %}{% if tools %}{{ tools | length }}{% endif %}";
 
@@ -399,7 +368,7 @@ mod tests {
             arrived: Instant::now(),
         };
         let prepared = prepare.chat(request)?;
-        let items = prepared.requests[0].prompt.iter().map(|PromptItem::Token(token)| *token).collect::<Vec<_>>();
+        let items = prepared.requests[0].prompt.iter().filter_map(PromptItem::token).collect::<Vec<_>>();
         let prompt = tokenizer.decode(&items, true);
         Ok((prepared, prompt))
     }

@@ -2,10 +2,13 @@
 //!
 //! Deliberately absent: defaults and ranges (`generation`, `sampling`, `thinking`) and the names of HTTP.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::number;
+use crate::engine::Picture;
 
 /// A value with the name of the request field that carried it, where several fields say the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +20,10 @@ pub struct Named<T> {
 /// One conversation to be continued. Absent and null fields are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChatRequest {
+    /// Their pictures were taken out (`pictures::take_from_messages`).
     pub messages: Vec<Value>,
+    /// In the order in which the messages name them.
+    pub pictures: Vec<Arc<Picture>>,
     pub tools: Option<Value>,
     pub tool_choice: Option<Value>,
     pub parallel_tool_calls: Option<Value>,
@@ -70,8 +76,11 @@ pub struct ConstraintFields {
 /// Raw prompts to be continued.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompletionRequest {
-    /// A string, a list of strings, a list of token ids or a list of such lists.
+    /// A string, a list of token ids, an object with a string and the number of its pictures (`pictures::take_from_prompt`), or
+    /// a list of strings, lists and objects.
     pub prompt: Value,
+    /// Of all prompts, in order.
+    pub pictures: Vec<Arc<Picture>>,
     pub echo: bool,
     pub show_control: bool,
     pub generation: GenerationFields,

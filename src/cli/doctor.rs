@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::app::devices::{self, Device};
 use crate::app::fit::Fit;
 use crate::app::machine::Machine;
-use crate::app::model::{Header, ModelFile};
+use crate::app::model::{Header, ModelFile, ProjectorFile};
 use crate::app::{Failure, free_memory};
 use crate::config::Profile;
 use crate::engine::prefix::disk;
@@ -30,7 +30,10 @@ pub fn report(profile: &Profile) -> Result<Report, Failure> {
     let file = ModelFile::locate(&profile.model)?;
     let header = Header::read(&file)?;
     text.push_str(&model_part(&file, &header));
-    let fit = Fit::new(profile, header.sizes(), free_memory(&machine.memory, &devices))?;
+    let projector = ProjectorFile::read(&profile.model, &header)?;
+    row(&mut text, "pictures", Some(projector_line(projector.as_ref(), profile)));
+    let sizes = header.sizes_with(projector.as_ref(), &profile.vision);
+    let fit = Fit::new(profile, sizes, free_memory(&machine.memory, &devices))?;
     let _ = write!(text, "\nprofile {}: {}", profile.name, fit.table());
     text.push_str(&cache_part(profile, machine.memory.free()));
     Ok(Report { text, fits: fit.fits() })
@@ -74,6 +77,22 @@ fn build_part(devices: &[Device]) -> String {
         );
     }
     out
+}
+
+/// What the model sees pictures with.
+fn projector_line(projector: Option<&ProjectorFile>, profile: &Profile) -> String {
+    let Some(projector) = projector else { return "none: no projector (model.mmproj)".to_owned() };
+    let facts = &projector.facts;
+    let (min, max) = profile.vision.bounds(facts.min_tokens, facts.max_tokens);
+    let loaded = if profile.vision.keep_loaded { "" } else { ", loaded for each picture" };
+    format!(
+        "{}, {}, {min} to {max} tokens of {} x {} pixels, on the {}{loaded}",
+        projector.display(),
+        facts.tensor_bytes,
+        facts.token_px,
+        facts.token_px,
+        profile.vision.device.word(),
+    )
 }
 
 /// What the prefix cache may take, and what its folder holds.

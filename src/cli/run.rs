@@ -2,15 +2,17 @@
 //! the first message, starts the engine and reads lines.
 
 mod conversation;
+mod pictures;
 mod screen;
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::{self, Failure, StartOptions, Started, start};
 use crate::config::env;
-use crate::engine::Shutdown;
+use crate::engine::{Picture, Shutdown};
 
 use super::flags::SettingFlags;
 use super::progress;
@@ -28,6 +30,9 @@ pub struct RunArgs {
     /// Text file to put in front of the message; may be given several times
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Picture to put in front of the first message (PNG, JPEG, WebP, GIF or BMP); may be given several times
+    #[arg(long = "image", value_name = "FILE")]
+    images: Vec<PathBuf>,
     /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -44,7 +49,16 @@ pub fn run(args: &RunArgs, env: &[env::Variable]) -> Result<(), Failure> {
     let bar = progress::bar("loading the model");
     let started = start(profile, &args.options, Box::new(move |done| bar.set(done)))?;
     let runtime = app::runtime()?;
-    let done = runtime.block_on(talk(started, args.system.as_deref(), message));
+    let vision = started.handle.facts().vision.clone();
+    let done = match pictures::load(&args.images, vision.as_ref(), &started.profile.pictures) {
+        Ok(pictures) => runtime.block_on(talk(started, args.system.as_deref(), First { message, pictures })),
+        Err(failure) => {
+            let Started { handle, joiner, .. } = started;
+            // The thread frees the model: the process must not go before it.
+            joiner.join(handle);
+            Err(failure)
+        }
+    };
     // A read from the terminal cannot be taken back.
     runtime.shutdown_background();
     done
@@ -88,15 +102,23 @@ fn read_text(reader: impl Read) -> std::io::Result<String> {
     }
 }
 
-async fn talk(started: Started, system: Option<&str>, message: Option<String>) -> Result<(), Failure> {
+/// What the conversation begins with.
+struct First {
+    /// `None`: what is typed.
+    message: Option<String>,
+    pictures: Vec<Arc<Picture>>,
+}
+
+async fn talk(started: Started, system: Option<&str>, first: First) -> Result<(), Failure> {
     let n_ctx = started.handle.facts().n_ctx;
     let name = started.model.id;
     let joiner = started.joiner;
     let mut conversation =
         Conversation::new(started.profile, started.handle, started.template, started.grammars, system);
+    conversation.show(first.pictures);
     let mut screen = Screen::terminal();
     let talked = async {
-        match message {
+        match first.message {
             Some(text) => conversation.say(text, &mut screen).await.map(|_| ()),
             None => {
                 screen

@@ -36,6 +36,15 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
     if let Some((key, message, fix)) = drafting(&profile.speculative, engine) {
         return refuse(key, message, fix);
     }
+    if let (Some(min), Some(max)) = (profile.vision.min_tokens, profile.vision.max_tokens)
+        && min > max
+    {
+        let message = format!("{min} is more than vision.max_tokens = {max}");
+        return refuse("vision.min_tokens", message, "lower it, or raise vision.max_tokens");
+    }
+    if let Err(text) = profile.pictures.ports() {
+        return refuse("pictures.fetch_ports", format!("{text:?} is no port"), "write numbers from 1 to 65535");
+    }
     if !profile.chat.late_system_wrapper.contains("{}") {
         let message = "the text of the system message would be lost".to_owned();
         return refuse("chat.late_system_wrapper", message, "put {} where the text goes");

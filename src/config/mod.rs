@@ -9,6 +9,7 @@ mod check;
 pub mod env;
 pub mod error;
 pub mod file;
+mod pictures;
 pub mod plan;
 pub mod profile;
 pub mod reference;
@@ -18,9 +19,10 @@ pub mod value;
 
 pub use error::{ConfigError, Origin};
 pub use file::ProfileFile;
+pub use pictures::PicturesConfig;
 pub use profile::{
     CacheType, ChatConfig, EngineConfig, FlashAttention, GenerationDefaults, LimitsConfig, ModelConfig, Profile,
-    SamplingDefaults, ServerConfig, SpeculativeConfig, ThinkingConfig,
+    Projector, SamplingDefaults, ServerConfig, SpeculativeConfig, ThinkingConfig, VisionConfig, VisionDevice,
 };
 pub use resolve::{Layers, Resolved, resolve};
 pub use settings::{SETTINGS, Setting};

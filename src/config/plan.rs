@@ -2,16 +2,17 @@
 //! the caller read from the file and the devices; `alternatives` names what would fit where this does not.
 //!
 //! Weights, KV cache and recurrent state are exact. Compute buffers, the device's own context and the process are estimates
-//! and marked so; docs/vram.md derives them. What drafting takes is in `drafting`. Picture encoders are deliberately absent:
-//! this version loads none.
+//! and marked so; docs/vram.md derives them. What drafting takes is in `drafting`, what pictures take in `pictures`.
 
 mod alternatives;
 mod drafting;
+mod pictures;
 
 use crate::units::Bytes;
 
 pub use alternatives::{Alternative, Change, alternatives};
 pub use drafting::mtp_kv_bytes_per_token;
+pub use pictures::PictureSizes;
 
 use super::profile::{EngineConfig, FlashAttention, SpeculativeConfig};
 
@@ -58,6 +59,8 @@ pub struct ModelSizes {
     pub head_dim_k: u32,
     pub head_dim_v: u32,
     pub n_ctx_train: u32,
+    /// `None`: the model gets no pictures.
+    pub pictures: Option<PictureSizes>,
 }
 
 /// What is free before the model is loaded.
@@ -206,6 +209,7 @@ struct Builder<'a> {
     /// The card is filled from the end: the output head first, the MTP block, the last layers.
     head_on_card: bool,
     mtp_on_card: bool,
+    has_card: bool,
     ctx: u64,
     items: Vec<Item>,
 }
@@ -227,6 +231,7 @@ impl<'a> Builder<'a> {
             layers_on_card: wanted.saturating_sub(1 + model.n_layer_mtp).min(model.n_layer),
             head_on_card: wanted > 0,
             mtp_on_card: wanted > model.n_layer_mtp,
+            has_card,
             ctx,
             items: Vec::new(),
         }
@@ -236,6 +241,7 @@ impl<'a> Builder<'a> {
         self.weights();
         self.cache();
         self.drafting();
+        self.pictures();
         let places = [(Place::Card, self.head_on_card), (Place::Host, self.layers_on_card < self.model.n_layer)];
         for (place, _) in places.into_iter().filter(|(_, computes)| *computes) {
             self.compute(place);
@@ -310,7 +316,7 @@ impl<'a> Builder<'a> {
     }
 
     fn overhead(&mut self) {
-        if self.head_on_card {
+        if self.items.iter().any(|item| item.place == Place::Card && item.bytes > Bytes(0)) {
             self.estimate("device context", Place::Card, DEVICE_CONTEXT.0, "driver and kernels".to_owned());
         }
         let tokenizer = u64::from(self.model.n_vocab) * TOKENIZER_BYTES_PER_TOKEN;

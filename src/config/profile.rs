@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::pictures::PicturesConfig;
+
 /// Everything that will run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -18,12 +20,16 @@ pub struct Profile {
     pub generation: GenerationDefaults,
     pub speculative: SpeculativeConfig,
     pub cache: CacheConfig,
+    pub vision: VisionConfig,
+    pub pictures: PicturesConfig,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// `None`: the embedded demo model.
     pub path: Option<PathBuf>,
+    /// Where the projector is.
+    pub mmproj: Projector,
     /// Name shown by `/v1/models`; `None`: from the GGUF.
     pub alias: Option<String>,
     /// Layers on the card; `None`: all.
@@ -34,6 +40,26 @@ pub struct ModelConfig {
     pub kernels: Option<String>,
     pub mmap: bool,
     pub mlock: bool,
+}
+
+/// What lets the model see pictures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Projector {
+    /// The demo model's own with the demo model, none with others.
+    #[default]
+    Auto,
+    /// Pictures are off.
+    Off,
+    /// The demo model's own, which is in the executable.
+    Embedded,
+    /// A GGUF file of its own.
+    File(PathBuf),
+}
+
+impl Projector {
+    /// The words that stand for `Off` and `Embedded`.
+    pub const OFF: &'static str = "none";
+    pub const EMBEDDED: &'static str = "embedded";
 }
 
 /// KV cache element types that profiles may name.
@@ -281,6 +307,89 @@ impl Default for CacheConfig {
     }
 }
 
+/// How pictures are encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VisionConfig {
+    pub device: VisionDevice,
+    /// Else the encoder is loaded for each picture and freed after it.
+    pub keep_loaded: bool,
+    /// Tokens of the smallest and the largest picture; `None`: as the encoder has them.
+    pub min_tokens: Option<u32>,
+    pub max_tokens: Option<u32>,
+    /// Host memory for encoded pictures.
+    pub cache_mib: u32,
+}
+
+impl Default for VisionConfig {
+    fn default() -> VisionConfig {
+        VisionConfig {
+            device: VisionDevice::Gpu,
+            keep_loaded: true,
+            min_tokens: None,
+            max_tokens: None,
+            cache_mib: 256,
+        }
+    }
+}
+
+/// What computes the encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VisionDevice {
+    /// The card where there is one.
+    Gpu,
+    Cpu,
+}
+
+impl VisionDevice {
+    /// Names in profiles.
+    pub const WORDS: &'static [&'static str] = &["gpu", "cpu"];
+
+    pub fn from_word(word: &str) -> Option<VisionDevice> {
+        [VisionDevice::Gpu, VisionDevice::Cpu].into_iter().find(|device| device.word() == word)
+    }
+    pub fn word(self) -> &'static str {
+        match self {
+            VisionDevice::Gpu => "gpu",
+            VisionDevice::Cpu => "cpu",
+        }
+    }
+}
+
+impl ModelConfig {
+    /// What lets this model see pictures: never `Auto`.
+    pub fn projector(&self) -> Projector {
+        match (&self.mmproj, &self.path) {
+            (Projector::Auto, None) => Projector::Embedded,
+            (Projector::Auto, Some(_)) => Projector::Off,
+            (given, _) => given.clone(),
+        }
+    }
+}
+
+impl VisionConfig {
+    /// Tokens of the smallest and the largest picture, where the encoder has these bounds.
+    pub fn bounds(&self, min: u32, max: u32) -> (u32, u32) {
+        let max = self.max_tokens.unwrap_or(max.max(self.min_tokens.unwrap_or(0)));
+        (self.min_tokens.unwrap_or(min).min(max), max)
+    }
+}
+
+impl Default for SpeculativeConfig {
+    fn default() -> SpeculativeConfig {
+        SpeculativeConfig {
+            mtp: true,
+            lookup: true,
+            adaptive: true,
+            n_max: 3,
+            n_min: 0,
+            p_min: 0.0,
+            lookup_n_max: 8,
+            cache_type_k: CacheType::F16,
+            cache_type_v: CacheType::F16,
+        }
+    }
+}
+
 impl SpeculativeConfig {
     /// What is left of it for a model: a source that may draft no token is off, and so is MTP without a head.
     pub fn in_effect(&self, has_mtp_head: bool) -> SpeculativeConfig {
@@ -308,6 +417,7 @@ impl Profile {
             description: "the embedded demo model on the CPU".into(),
             model: ModelConfig {
                 path: None,
+                mmproj: Projector::Auto,
                 alias: None,
                 gpu_layers: None,
                 plugin_dir: None,
@@ -369,18 +479,10 @@ impl Profile {
                 penalty_last_n: 64,
             },
             generation: GenerationDefaults { max_tokens: None },
-            speculative: SpeculativeConfig {
-                mtp: true,
-                lookup: true,
-                adaptive: true,
-                n_max: 3,
-                n_min: 0,
-                p_min: 0.0,
-                lookup_n_max: 8,
-                cache_type_k: CacheType::F16,
-                cache_type_v: CacheType::F16,
-            },
+            speculative: SpeculativeConfig::default(),
             cache: CacheConfig::default(),
+            vision: VisionConfig::default(),
+            pictures: PicturesConfig::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! range, its documentation, and the field of the profile behind it. Files, environment, command line, `profile show` and
 //! the docs all read this table; nothing else lists settings.
 
-use super::profile::{CacheType, FlashAttention, Profile};
+use super::profile::{CacheType, FlashAttention, Profile, VisionDevice};
 use super::value::{Field, Kind, Value};
 
 /// One row.
@@ -100,6 +100,9 @@ macro_rules! settings {
 settings! {
     /// GGUF file to serve (the first part of a split one); `embedded` is the demo model inside the binary.
     model.path --"model": Kind::Path, or "embedded";
+    /// GGUF file of the projector ("mmproj") with which the model sees pictures; "embedded" is the demo model's
+    /// own, "none" refuses pictures, and `auto` is the former with the demo model and the latter with others.
+    model.mmproj --"mmproj": Kind::Path, or "auto";
     /// Name shown by /v1/models; `gguf` takes it from the file.
     model.alias --"alias": Kind::Text, or "gguf";
     /// Layers on the card; 0 keeps the model on the CPU.
@@ -255,6 +258,46 @@ settings! {
     cache.interval_tokens: int(16, 16_777_216), or "auto";
     /// Compute every so many restores again and compare, at the cost of the prefill; `never` trusts.
     cache.check_every: int(1, 1_000_000), or "never";
+
+    /// Where pictures are encoded: on the card, if there is one, or on the CPU, which takes seconds and no memory of the card.
+    vision.device: Kind::Choice(VisionDevice::WORDS);
+    /// Keep the encoder loaded; `false` loads it for each picture and frees its memory after, at the cost of reading the file.
+    vision.keep_loaded: Kind::Bool;
+    /// Smaller pictures are enlarged to so many tokens; `encoder` is its own bound.
+    vision.min_tokens: int(1, 65_536), or "encoder";
+    /// Larger pictures are shrunk to so many tokens; the encoder's compute buffer grows with it. `encoder` is its own bound.
+    vision.max_tokens: int(1, 65_536), or "encoder";
+    /// Host memory in MiB for encoded pictures, so that one that comes again is not encoded again.
+    vision.cache_mib: int(0, 1_048_576);
+
+    /// Most pictures in a request.
+    pictures.max_per_request: int(1, 4096);
+    /// Largest picture file in bytes.
+    pictures.max_bytes: int(1024, 1_073_741_824);
+    /// Longest side of a picture in pixels.
+    pictures.max_side: int(16, 32_768);
+    /// Most pixels of a picture; decoding one takes up to 16 bytes a pixel for a moment.
+    pictures.max_pixels: int(1024, 1_000_000_000);
+    /// Most pixels of all pictures of a request together.
+    pictures.total_pixels: int(1024, 4_000_000_000);
+    /// Tokens to which pictures with `detail: "low"` are shrunk.
+    pictures.low_tokens: int(16, 65_536);
+    /// Pictures decoded at once, over all requests: each takes a core, and the memory of `pictures.max_pixels`.
+    pictures.decoders: int(1, 64);
+    /// Largest request body in bytes where the model sees pictures; `limits.body_bytes` holds where it is more.
+    pictures.body_bytes: int(1024, 1_073_741_824);
+    /// Folder from which `file://` URLs in requests are read, without following links; `none` refuses them. Whoever may send a
+    /// request can see all pictures in it.
+    pictures.dir: Kind::Path, or "none";
+    /// Fetch pictures from `http://` and `https://` URLs in requests, from the open internet alone. The server then sends
+    /// requests wherever its clients say.
+    pictures.fetch: Kind::Bool;
+    /// Hosts that pictures are fetched from: `example.org`, or `.example.org` for all names below it; empty is all.
+    pictures.fetch_hosts: Kind::List;
+    /// Ports that pictures are fetched from.
+    pictures.fetch_ports: Kind::List;
+    /// Seconds that fetching all pictures of a request may take.
+    pictures.fetch_seconds: int(1, 600);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use toml::de::DeValue;
 
-use super::profile::{CacheType, FlashAttention};
+use super::profile::{CacheType, FlashAttention, Projector, VisionDevice};
 
 /// A value on its way into the profile. `Absent` is the word that stands for "no value" (`Setting::absent`).
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +187,28 @@ macro_rules! word_field {
 }
 word_field!(CacheType);
 word_field!(FlashAttention);
+word_field!(VisionDevice);
+
+impl Field for Projector {
+    fn read(&self) -> Value {
+        match self {
+            Projector::Auto => Value::Absent,
+            Projector::Off => Value::Text(Projector::OFF.to_owned()),
+            Projector::Embedded => Value::Text(Projector::EMBEDDED.to_owned()),
+            Projector::File(path) => path.read(),
+        }
+    }
+    fn write(&mut self, value: &Value) -> bool {
+        *self = match value {
+            Value::Absent => Projector::Auto,
+            Value::Text(word) if word == Projector::OFF => Projector::Off,
+            Value::Text(word) if word == Projector::EMBEDDED => Projector::Embedded,
+            Value::Text(path) => Projector::File(PathBuf::from(path)),
+            _ => return false,
+        };
+        true
+    }
+}
 
 impl Field for f32 {
     /// Through the shortest text of the `f32`, so that 0.95 reads back as 0.95 and not as its nearest neighbour in `f64`.

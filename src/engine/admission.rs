@@ -4,7 +4,8 @@
 //! without is promised its prompt and some headroom and grows. Promises never exceed the cache. What finished sequences
 //! left behind is promised to nobody: it is reused or evicted.
 
-use super::request::PromptItem;
+use super::gallery::Gallery;
+use super::request::{PromptItem, whole};
 use super::sequence::{Extent, Sequence};
 use crate::units::SeqId;
 
@@ -51,6 +52,13 @@ impl Slot {
     pub fn n_to_cut(&self) -> usize {
         let to_cut = self.occupant.as_ref().map_or(0, |sequence| sequence.to_next_cut(self.fill.n_items));
         to_cut.min(self.n_pending())
+    }
+
+    /// Those of them that come before a picture which is not encoded yet.
+    pub fn n_ready(&self, gallery: &Gallery) -> usize {
+        let done = self.fill.n_items;
+        let blind = self.occupant.as_ref().and_then(|sequence| sequence.first_unseen(done, gallery));
+        blind.map_or(usize::MAX, |at| at - done).min(self.n_to_cut())
     }
 
     /// The items whose rows are in the KV cache.
@@ -170,10 +178,11 @@ impl Slots {
     }
 }
 
-/// Leading items of `state` that a sequence with `items` may keep. One item is always left to decode, for its logits.
+/// Leading items of `state` that a sequence with `items` may keep, pictures whole. One item is always left to decode, for its
+/// logits.
 fn usable_prefix(state: &[PromptItem], items: &[PromptItem], hybrid: bool) -> usize {
     let n_common = state.iter().zip(items).take_while(|(a, b)| a == b).count();
-    let usable = n_common.min(items.len().saturating_sub(1));
+    let usable = whole(items, n_common.min(items.len().saturating_sub(1)));
     if hybrid && usable < state.len() { 0 } else { usable }
 }
 

@@ -5,10 +5,11 @@
 use std::ops::Range;
 
 use super::admission::Slots;
+use super::gallery::Gallery;
 use super::prefill;
 use super::request::PromptItem;
 use super::runner::BatchRow;
-use crate::units::Pos;
+use crate::units::{Pos, Token};
 
 /// What one step takes of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,8 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Plans the next step. A sequence with one item to go has its row in every step; so prefill never holds up decoding.
-    pub fn plan(&mut self, slots: &Slots, limits: RowLimits) {
+    /// The rows of a picture come when `gallery` has it.
+    pub fn plan(&mut self, slots: &Slots, gallery: &Gallery, limits: RowLimits) {
         self.rows.clear();
         self.parts.clear();
         self.prefilling.clear();
@@ -56,7 +58,7 @@ impl Batch {
         }
         self.prefilling.sort_by_key(|&slot| slots[slot].occupant.as_ref().map(|sequence| sequence.serial));
         self.needs.clear();
-        self.needs.extend(self.prefilling.iter().map(|&slot| slots[slot].n_to_cut()));
+        self.needs.extend(self.prefilling.iter().map(|&slot| slots[slot].n_ready(gallery)));
         let mut shares = std::mem::take(&mut self.shares);
         prefill::share(self.prefill_budget(limits), &self.needs, &mut shares);
         for (i, &n_rows) in shares.iter().enumerate() {
@@ -80,18 +82,22 @@ impl Batch {
         let start = self.rows.len();
         let mut at = place.fill;
         for item in &sequence.items[at.n_items..at.n_items + n_rows] {
-            let PromptItem::Token(token) = item;
             let pos: Pos = at.pos();
             at.advance(item);
             let output = at.n_items == sequence.items.len();
-            self.rows.push(BatchRow { seq: place.seq, pos, token: *token, output });
+            self.rows.push(BatchRow { seq: place.seq, pos, item: *item, output });
         }
         let mut n_outputs = usize::from(at.n_items == sequence.items.len());
         if n_rows == 1 && n_outputs == 1 {
             // Every row of a draft tells whether the next one is right.
             let drafted = &sequence.drafts.draft.tokens;
-            let rows = drafted.iter().zip(at.pos().0..);
-            self.rows.extend(rows.map(|(&token, pos)| BatchRow { seq: place.seq, pos: Pos(pos), token, output: true }));
+            let row = |(&token, pos): (&Token, u32)| BatchRow {
+                seq: place.seq,
+                pos: Pos(pos),
+                item: PromptItem::Token(token),
+                output: true,
+            };
+            self.rows.extend(drafted.iter().zip(at.pos().0..).map(row));
             n_outputs += drafted.len();
         }
         let end = self.rows.len();

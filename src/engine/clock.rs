@@ -92,11 +92,22 @@ pub(super) struct Clock {
     /// The first logits were there.
     pub prefilled: Option<Instant>,
     pub last_token: Option<Instant>,
+    /// Spent on encoding its pictures, and how many that were.
+    pub encoded: Duration,
+    pub n_encoded: usize,
 }
 
 impl Clock {
     pub fn new(arrived: Instant) -> Clock {
-        Clock { arrived, admitted: None, prefill_started: None, prefilled: None, last_token: None }
+        Clock {
+            arrived,
+            admitted: None,
+            prefill_started: None,
+            prefilled: None,
+            last_token: None,
+            encoded: Duration::ZERO,
+            n_encoded: 0,
+        }
     }
 
     fn prefill(&self) -> Option<Duration> {
@@ -120,6 +131,8 @@ impl Clock {
             predicted_n: usage.completion,
             predicted_ms: millis(self.decode()),
             ttft_ms: millis(self.since_arrival(self.last_token.and(self.prefilled))),
+            encode_n: self.n_encoded,
+            encode_ms: self.encoded.as_secs_f64() * 1000.0,
         }
     }
 
@@ -154,6 +167,8 @@ impl Clock {
             acceptance_length = totals.acceptance_length().unwrap_or(0.0),
             queue_ms = timings.queue_ms,
             ttft_ms = timings.ttft_ms,
+            encoded = timings.encode_n,
+            encode_ms = timings.encode_ms,
             prefill_tps = record.prefill_tps.unwrap_or(0.0),
             decode_tps = record.decode_tps.unwrap_or(0.0),
             finish = outcome.as_str(),
@@ -190,8 +205,13 @@ mod tests {
     fn times_are_differences_of_the_moments() {
         let arrived = Instant::now();
         let at = |ms| Some(arrived + Duration::from_millis(ms));
-        let clock =
-            Clock { arrived, admitted: at(10), prefill_started: at(20), prefilled: at(120), last_token: at(1120) };
+        let clock = Clock {
+            admitted: at(10),
+            prefill_started: at(20),
+            prefilled: at(120),
+            last_token: at(1120),
+            ..Clock::new(arrived)
+        };
         let timings = clock.timings(Usage { prompt: 300, cached: 100, completion: 51 });
         assert_eq!((timings.queue_ms, timings.prompt_ms, timings.ttft_ms), (10.0, 100.0, 120.0));
         assert_eq!((timings.prompt_n, timings.predicted_n, timings.predicted_ms), (200, 51, 1000.0));

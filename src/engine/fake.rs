@@ -5,23 +5,39 @@
 //! reports as an error is an error here. Its vocabulary is that of the byte tokenizer (`text::ByteCodec`). It has no weights
 //! and no notion of time.
 
+mod answers;
+mod rows;
+mod runner;
+
 use std::collections::VecDeque;
 use std::sync::mpsc as gate_channel;
 
 use tokio::sync::mpsc;
 
 use super::error::{RunnerError, RunnerErrorKind};
-use super::runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved};
+use super::gallery::Gallery;
+use super::picture::{Embedding, Picture, PictureKey, VisionFacts};
+use super::runner::{BatchRow, DraftRow, RunnerFacts};
 use super::thread::Loaded;
 use crate::text::{Specials, Tokenizer};
 use crate::units::{Pos, SeqId, Token};
+use answers::{Answers, answer_row, answer_text, answering, find_answer};
+use rows::{FakeSequence, follows, state_of};
 
 /// `<|im_end|>`: ends a generation.
 pub const IM_END: Token = Token(257);
 /// `<|endoftext|>`: ends a generation too.
 pub const END_OF_TEXT: Token = Token(262);
 /// Tokens of the byte tokenizer.
-const N_VOCAB: usize = 263;
+const N_VOCAB: usize = 266;
+
+/// Bytes of a saved point.
+const POINT_BYTES: usize = 24;
+
+/// Rows of pictures are tokens from here on for a script; what they are depends on picture and place.
+pub const PICTURES: u32 = 1 << 31;
+
+pub use rows::token_of;
 
 /// Logit of the token that a script chooses, and of its second choice; all others are 0.
 const CHOSEN: f32 = 20.0;
@@ -32,17 +48,12 @@ const SECOND: f32 = 10.0;
 pub enum Next {
     /// The token with the highest logit; the rest are equal.
     Token(Token),
-    /// The whole row, 263 floats.
+    /// The whole row, 266 floats.
     Row(Vec<f32>),
 }
 
 /// Decides the next token from everything that the sequence holds.
 pub type Script = Box<dyn FnMut(&[Token]) -> Next + Send>;
-
-type Answers = [(String, Vec<Token>)];
-
-/// Prompts that are remembered: more than any test has waiting at once.
-const N_PROMPTS: usize = 256;
 
 enum Mind {
     Function(Script),
@@ -66,6 +77,8 @@ pub enum Call {
     Truncate { seq: SeqId, from: Pos, kept: bool },
     /// A pass of the MTP head.
     Draft(Vec<DraftRow>),
+    /// A picture is encoded (behind a gate of its own it then waits for its ticket).
+    Encode(PictureKey),
     /// A step found no free cells.
     NoRoom,
     /// A state was copied out, with the rows from position `from`.
@@ -113,27 +126,6 @@ impl Gate {
     }
 }
 
-#[derive(Default)]
-struct FakeSequence {
-    /// The attention rows.
-    tokens: Vec<Token>,
-    /// The recurrent state: a number that depends on every token. A sequence whose state does not belong to its rows says
-    /// so at its next row.
-    state: u64,
-    /// It was put back and has had no row since.
-    restored: bool,
-    /// Length of the prompt and the answer to it, known from the first row with output on.
-    answering: Option<(usize, usize)>,
-    /// Cut and not stepped since.
-    cut: bool,
-    /// Rows in the last step, if it was in it.
-    fresh_rows: usize,
-    /// What the MTP head was given since the last step.
-    drafted: Vec<Token>,
-    /// Was in a step that failed half-way: must be cleared first.
-    unknown: bool,
-}
-
 /// The scripted model.
 pub struct FakeRunner {
     facts: RunnerFacts,
@@ -155,6 +147,10 @@ pub struct FakeRunner {
     faults: VecDeque<(u64, Fault)>,
     calls: Option<mpsc::UnboundedSender<Call>>,
     gate: Option<gate_channel::Receiver<()>>,
+    encode_gate: Option<gate_channel::Receiver<()>>,
+    n_encoded: u64,
+    /// (which encoding, counted from 1; what it fails with)
+    encode_fault: Option<(u64, RunnerErrorKind)>,
 }
 
 impl FakeRunner {
@@ -192,6 +188,7 @@ impl FakeRunner {
             steady_width: false,
             point_bytes: Some(POINT_BYTES as u64),
             eog: vec![IM_END, END_OF_TEXT],
+            vision: None,
         };
         FakeRunner {
             sequences: Vec::new(),
@@ -208,6 +205,9 @@ impl FakeRunner {
             faults: VecDeque::new(),
             calls: None,
             gate: None,
+            encode_gate: None,
+            n_encoded: 0,
+            encode_fault: None,
         }
     }
 
@@ -231,6 +231,25 @@ impl FakeRunner {
         self.facts.mtp = true;
         self.head = Some(Box::new(head));
         self
+    }
+
+    /// Sees pictures of up to `max_tokens` tokens; a script finds each row as `token_of` it.
+    pub fn seeing(mut self, max_tokens: u32) -> FakeRunner {
+        self.facts.vision = Some(VisionFacts { token_px: 32, min_tokens: 1, max_tokens });
+        self
+    }
+
+    /// Fails at picture `n`, counted from 1.
+    pub fn with_encode_fault(mut self, n: u64, kind: RunnerErrorKind) -> FakeRunner {
+        self.encode_fault = Some((n, kind));
+        self
+    }
+
+    /// Makes every encoding of a picture wait for a ticket.
+    pub fn encode_gated(mut self) -> (FakeRunner, Gate) {
+        let (tickets, gate) = gate_channel::channel();
+        self.encode_gate = Some(gate);
+        (self, Gate { tickets })
     }
 
     /// Has room for fewer tokens than the facts say, as a cache whose cells are handed out in blocks.
@@ -278,7 +297,7 @@ impl FakeRunner {
     }
 
     fn n_fill(&self) -> usize {
-        self.sequences.iter().map(|s| s.tokens.len()).sum()
+        self.sequences.iter().map(|s| s.rows.len()).sum()
     }
 
     fn take_fault(&mut self) -> Result<(), RunnerError> {
@@ -315,28 +334,44 @@ impl FakeRunner {
             assert!(goes_on || seen[s].is_none(), "contract: rows of sequence {s} are not contiguous");
             let expected = seen[s].unwrap_or(self.held(s));
             assert_eq!(row.pos.0, expected, "contract: position of sequence {s} at row {i}");
-            seen[s] = Some(expected + 1);
+            let before = if goes_on { Some(rows[i - 1].item) } else { None };
+            assert!(!goes_on || follows(before, row.item), "contract: a picture of sequence {s} is not whole");
+            seen[s] = Some(expected + row.item.n_pos() as u32);
         }
     }
 
     fn held(&self, seq: usize) -> u32 {
-        self.sequences.get(seq).map_or(0, |s| s.tokens.len() as u32)
+        self.sequences.get(seq).map_or(0, FakeSequence::next)
     }
 
-    fn take_row(&mut self, row: BatchRow) -> Vec<f32> {
+    fn encode_once(&mut self, picture: &Picture) -> Result<Embedding, RunnerError> {
+        self.record(|| Call::Encode(picture.key));
+        assert!(self.facts.vision.is_some(), "contract: a picture, and no eyes");
+        self.n_encoded += 1;
+        if let Some(gate) = &self.encode_gate
+            && gate.recv().is_err()
+        {
+            self.encode_gate = None;
+        }
+        match self.encode_fault {
+            Some((n, kind)) if n == self.n_encoded => Err(error(kind)),
+            _ => Ok(rows::encoded(picture)),
+        }
+    }
+
+    fn take_row(&mut self, row: BatchRow, gallery: &Gallery) -> Vec<f32> {
         let sequence = &mut self.sequences[row.seq.0 as usize];
-        let right = !sequence.restored || sequence.state == state_of(&sequence.tokens);
+        let right = !sequence.restored || sequence.state == state_of(&sequence.rows);
         sequence.restored = false;
         assert!(right, "contract: the state of sequence {} does not belong to its rows", row.seq.0);
         sequence.cut = false;
         sequence.fresh_rows += 1;
-        sequence.tokens.push(row.token);
-        sequence.state = next_state(sequence.state, row.token);
+        sequence.push(row.item, row.pos.0, gallery);
         if !row.output {
             return Vec::new();
         }
         match &mut self.mind {
-            Mind::Function(script) => match script(&sequence.tokens) {
+            Mind::Function(script) => match script(&sequence.tokens()) {
                 Next::Token(token) => peaked(token, None),
                 Next::Row(row) => row,
             },
@@ -344,160 +379,10 @@ impl FakeRunner {
                 let find = |prompt: &[Token]| find_answer(&self.tokenizer, answers, prompt);
                 let (n_prompt, answer) = answering(&mut self.prompts, answers, find, sequence);
                 sequence.answering = Some((n_prompt, answer));
-                answer_row(answer_text(answers, answer), sequence.tokens.len() - n_prompt)
+                answer_row(answer_text(answers, answer), sequence.rows.len() - n_prompt)
             }
         }
     }
-}
-
-impl ModelRunner for FakeRunner {
-    fn facts(&self) -> &RunnerFacts {
-        &self.facts
-    }
-
-    fn step(&mut self, rows: &[BatchRow]) -> Result<(), RunnerError> {
-        self.n_steps += 1;
-        self.record(|| Call::Step(rows.to_vec()));
-        if let Some(gate) = &self.gate
-            && gate.recv().is_err()
-        {
-            self.gate = None;
-        }
-        self.check(rows);
-        self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
-        if let Err(error) = self.take_fault() {
-            let unchanged = matches!(error.kind, RunnerErrorKind::NoRoom | RunnerErrorKind::InvalidBatch);
-            rows.iter().for_each(|row| self.sequences[row.seq.0 as usize].unknown |= !unchanged);
-            return Err(error);
-        }
-        if rows.iter().any(|r| r.token.index() >= self.facts.n_vocab) {
-            return Err(error(RunnerErrorKind::InvalidBatch));
-        }
-        if self.n_fill() + rows.len() > self.n_cells.unwrap_or(self.facts.n_ctx) {
-            self.record(|| Call::NoRoom);
-            return Err(error(RunnerErrorKind::NoRoom));
-        }
-        self.logits.clear();
-        for sequence in &mut self.sequences {
-            sequence.fresh_rows = 0;
-            sequence.drafted.clear();
-        }
-        for &row in rows {
-            let logits = self.take_row(row);
-            self.logits.push(logits);
-        }
-        Ok(())
-    }
-
-    fn logits(&mut self, row: usize) -> Result<&[f32], RunnerError> {
-        let logits = self.logits.get(row).map_or(&[][..], |l| l);
-        assert!(!logits.is_empty(), "contract: no output was asked of row {row}");
-        Ok(logits)
-    }
-
-    fn draft(&mut self, rows: &[DraftRow]) -> Result<(), RunnerError> {
-        self.record(|| Call::Draft(rows.to_vec()));
-        assert!(self.head.is_some(), "contract: a draft without an MTP head");
-        assert!(!rows.is_empty(), "contract: empty draft");
-        self.draft_logits.clear();
-        for (i, row) in rows.iter().enumerate() {
-            assert!(rows[..i].iter().all(|other| other.seq != row.seq), "contract: two draft rows of one sequence");
-            let sequence = &mut self.sequences[row.seq.0 as usize];
-            let expected = sequence.tokens.len() + sequence.drafted.len();
-            assert_eq!(row.pos.0 as usize, expected, "contract: draft position of sequence {}", row.seq.0);
-            sequence.drafted.push(row.token);
-            let all: Vec<Token> = sequence.tokens.iter().chain(&sequence.drafted).copied().collect();
-            if let Some(head) = &mut self.head {
-                self.draft_logits.push(match head(&all) {
-                    Next::Token(token) => peaked(token, None),
-                    Next::Row(row) => row,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn draft_logits(&mut self, row: usize) -> Result<&[f32], RunnerError> {
-        Ok(self.draft_logits.get(row).expect("contract: a row of the last draft"))
-    }
-
-    fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {
-        self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
-        let facts = &self.facts;
-        let fresh = &self.sequences[seq.0 as usize];
-        let n_cut = fresh.tokens.len().saturating_sub(from.0 as usize);
-        let kept_states = n_cut <= facts.rollback_max && n_cut < fresh.fresh_rows;
-        let uncut = (facts.hybrid && !kept_states) || self.never_cuts;
-        let sequence = &mut self.sequences[seq.0 as usize];
-        let from_token = from.0 as usize;
-        let kept = if from_token == 0 {
-            *sequence = FakeSequence::default();
-            true
-        } else if from_token >= sequence.tokens.len() {
-            true
-        } else if uncut {
-            false
-        } else {
-            assert!(!sequence.cut, "contract: sequence {} is cut twice without a step between", seq.0);
-            sequence.tokens.truncate(from_token);
-            sequence.state = state_of(&sequence.tokens);
-            sequence.cut = true;
-            sequence.fresh_rows = 0;
-            true
-        };
-        sequence.answering = None;
-        self.record(|| Call::Truncate { seq, from, kept });
-        Ok(kept)
-    }
-
-    fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError> {
-        self.record(|| Call::Save { seq, from });
-        let sequence = self.sequences.get(seq.0 as usize).expect("contract: a save of a sequence without rows");
-        assert!(!sequence.unknown, "contract: a save of a sequence that was not cleared after a failed step");
-        let rows = sequence.tokens.get(from.0 as usize..).expect("contract: a save from beyond the end");
-        let words = [sequence.state, sequence.tokens.len() as u64];
-        Ok(Saved {
-            point: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
-            rows: rows.iter().flat_map(|token| token.0.to_le_bytes()).collect(),
-        })
-    }
-
-    fn restore(&mut self, restore: &Restore<'_>) -> Result<(), RunnerError> {
-        let &Restore { seq, donor, kept, rows, point, end } = restore;
-        self.record(|| Call::Restore { seq, donor, kept, end });
-        self.sequences.resize_with(self.facts.n_seq_max, FakeSequence::default);
-        let held = self.sequences[donor.0 as usize].tokens.get(..kept.0 as usize);
-        let mut tokens = held.expect("contract: the donor does not hold so many rows").to_vec();
-        for part in rows {
-            assert_eq!(part.from.0 as usize, tokens.len(), "contract: a gap in the rows");
-            let all: Vec<Token> =
-                part.bytes.chunks_exact(4).map(|b| Token(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect();
-            let wanted = (part.from.0 - part.start.0) as usize..(part.to.0 - part.start.0) as usize;
-            tokens.extend_from_slice(all.get(wanted).expect("contract: rows that were not saved"));
-        }
-        let word = |at: usize| point[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let (state, n_tokens) = (word(0), word(8));
-        let others: usize = self.n_fill() - self.sequences[seq.0 as usize].tokens.len();
-        let fits = others + tokens.len() <= self.n_cells.unwrap_or(self.facts.n_ctx);
-        self.sequences[seq.0 as usize] = FakeSequence::default();
-        if !fits {
-            return Err(error(RunnerErrorKind::NoRoom));
-        }
-        assert_eq!((tokens.len() as u64, end.0 as u64), (n_tokens, n_tokens), "contract: the point of another length");
-        self.sequences[seq.0 as usize] = FakeSequence { tokens, state, restored: true, ..FakeSequence::default() };
-        Ok(())
-    }
-}
-
-/// Bytes of a saved point.
-const POINT_BYTES: usize = 16;
-
-fn next_state(state: u64, token: Token) -> u64 {
-    (state ^ u64::from(token.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_add(1)
-}
-
-fn state_of(tokens: &[Token]) -> u64 {
-    tokens.iter().fold(0, |state, token| next_state(state, *token))
 }
 
 fn error(kind: RunnerErrorKind) -> RunnerError {
@@ -509,51 +394,4 @@ fn peaked(first: Token, second: Option<Token>) -> Vec<f32> {
     second.into_iter().for_each(|token| row[token.index()] = SECOND);
     row[first.index()] = CHOSEN;
     row
-}
-
-/// Where the sequence's prompt ends, and which answer is given to it. What the sequence holds beyond a prompt must be a
-/// beginning of the answer; if not, all of it is a new prompt.
-fn answering(
-    prompts: &mut VecDeque<Vec<Token>>,
-    answers: &Answers,
-    find: impl Fn(&[Token]) -> usize,
-    sequence: &FakeSequence,
-) -> (usize, usize) {
-    let tokens = &sequence.tokens;
-    let goes_on = |&(n_prompt, answer): &(usize, usize)| is_answer(&tokens[n_prompt..], answer_text(answers, answer));
-    if let Some(known) = sequence.answering.filter(goes_on) {
-        return known;
-    }
-    let seen = prompts.iter().filter(|prompt| tokens.starts_with(prompt)).map(|prompt| (prompt.len(), find(prompt)));
-    if let Some(known) = seen.filter(goes_on).max() {
-        return known;
-    }
-    if prompts.len() == N_PROMPTS {
-        prompts.pop_front();
-    }
-    prompts.push_back(tokens.clone());
-    (tokens.len(), find(tokens))
-}
-
-/// The row after `n_generated` tokens of an answer: its next token, or its end with a new beginning as the second choice.
-fn answer_row(answer: &[Token], n_generated: usize) -> Vec<f32> {
-    match answer.get(n_generated) {
-        Some(&token) => peaked(token, None),
-        None => peaked(IM_END, (!answer.is_empty()).then(|| answer[n_generated % answer.len()])),
-    }
-}
-
-/// Index of the first answer whose key the prompt contains; past the end where none fits.
-fn find_answer(tokenizer: &Tokenizer, answers: &Answers, prompt: &[Token]) -> usize {
-    let text = tokenizer.decode(prompt, true);
-    answers.iter().position(|(key, _)| text.contains(key)).unwrap_or(answers.len())
-}
-
-fn answer_text(answers: &Answers, index: usize) -> &[Token] {
-    answers.get(index).map_or(&[], |(_, answer)| answer)
-}
-
-/// Is `generated` a beginning of the answer, repeated without end.
-fn is_answer(generated: &[Token], answer: &[Token]) -> bool {
-    generated.iter().zip(answer.iter().cycle()).filter(|(a, b)| a == b).count() == generated.len()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
+use super::picture;
 use super::prefix::CacheView;
 use super::pulse::Pulse;
 use super::request::{Event, GenerationRequest, MAX_DRAFT_TOKENS, PromptItem, SpeculativeParams};
@@ -68,6 +69,7 @@ impl Handle {
     pub fn submit(&self, request: GenerationRequest) -> Result<EventStream, SubmitError> {
         self.alive()?;
         let n_ctx = self.fixed.facts.n_ctx;
+        picture::check(&request, &self.fixed.facts).map_err(SubmitError::Pictures)?;
         let n_prompt = request.prompt.iter().map(PromptItem::n_tokens).sum();
         if n_prompt >= n_ctx {
             return Err(SubmitError::TooLong { n_prompt, n_ctx });

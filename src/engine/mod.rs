@@ -11,9 +11,11 @@ pub mod constraint;
 mod draft;
 pub mod error;
 pub mod fake;
+pub mod gallery;
 mod guide;
 pub mod handle;
 mod output;
+pub mod picture;
 mod prefill;
 pub mod prefix;
 mod pulse;
@@ -22,6 +24,7 @@ mod resume;
 pub mod runner;
 mod save;
 mod scheduler;
+mod seeing;
 mod sequence;
 mod sink;
 pub mod stats;
@@ -31,11 +34,13 @@ pub mod thread;
 pub use constraint::{AnswerRule, CallRule, Constraint, ThinkingRule};
 pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
 pub use fake::FakeRunner;
+pub use gallery::Gallery;
 pub use handle::{EventStream, Handle, Health};
+pub use picture::{Embedding, Grid, Picture, PictureKey, PictureRow, VisionFacts};
 pub use prefix::PrefixSettings;
 pub use request::{
     CacheUse, DraftCount, DraftSource, DraftTotals, Event, Finish, FinishReason, GenerationRequest, Logprob,
-    MAX_DRAFT_TOKENS, Mark, MarkKind, PromptItem, Restored, SpeculativeParams, Tier, Timings, Usage, Why,
+    MAX_DRAFT_TOKENS, Mark, MarkKind, PromptItem, Restored, SpeculativeParams, Tier, Timings, Usage, Why, whole,
 };
 pub use runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved, SavedRows};
 pub use thread::{Engine, EngineSettings, Joiner, Loaded, Shutdown};

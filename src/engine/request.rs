@@ -1,29 +1,59 @@
 //! What goes into the engine and what comes out.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::constraint::Constraint;
+use super::picture::{Picture, PictureRow};
 use crate::sampling::SamplingParams;
 use crate::units::Token;
 
-/// One element of a prompt. Pictures become a second kind: they take several tokens but fewer positions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One element of a prompt: what takes one row of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromptItem {
     Token(Token),
+    /// All rows of a picture follow each other, in order. They have the position of the first, and the item after the last
+    /// comes `Grid::n_pos` later.
+    Picture(PictureRow),
 }
 
 impl PromptItem {
     /// Room in the KV cache.
     pub fn n_tokens(&self) -> usize {
         match self {
-            PromptItem::Token(_) => 1,
+            PromptItem::Token(_) | PromptItem::Picture(_) => 1,
         }
     }
     /// How far it moves the position.
     pub fn n_pos(&self) -> usize {
         match self {
             PromptItem::Token(_) => 1,
+            PromptItem::Picture(row) if row.is_last() => row.grid.n_pos(),
+            PromptItem::Picture(_) => 0,
         }
+    }
+
+    pub fn token(&self) -> Option<Token> {
+        match self {
+            PromptItem::Token(token) => Some(*token),
+            PromptItem::Picture(_) => None,
+        }
+    }
+
+    pub fn picture(&self) -> Option<PictureRow> {
+        match self {
+            PromptItem::Token(_) => None,
+            PromptItem::Picture(row) => Some(*row),
+        }
+    }
+}
+
+/// The longest beginning of `items`, of at most `n`, that does not end inside a picture.
+pub fn whole(items: &[PromptItem], n: usize) -> usize {
+    let n = n.min(items.len());
+    match n.checked_sub(1).and_then(|last| items[last].picture()) {
+        Some(row) if !row.is_last() => n.saturating_sub(row.index as usize + 1),
+        _ => n,
     }
 }
 
@@ -52,6 +82,8 @@ pub enum MarkKind {
     PromptEnd,
     /// The end of an answer, whole or broken off.
     AnswerEnd,
+    /// After the last row of a picture. The engine finds these itself.
+    Picture,
     /// Nothing in particular.
     Grid,
 }
@@ -75,8 +107,10 @@ impl CacheUse {
 pub struct GenerationRequest {
     /// For the log line and events, e.g. "chatcmpl-...".
     pub id: String,
-    /// Not empty.
+    /// Not empty; its last item is a token.
     pub prompt: Vec<PromptItem>,
+    /// The pictures of `prompt`, each key once.
+    pub pictures: Vec<Arc<Picture>>,
     pub sampling: SamplingParams,
     /// Stop strings, matched on generated text; the text of a stop string is never sent.
     pub stop: Vec<String>,
@@ -287,6 +321,9 @@ pub struct Timings {
     pub predicted_ms: f64,
     /// From arrival to the first generated token.
     pub ttft_ms: f64,
+    /// Pictures that were encoded for it, and the time that took; a part of `prompt_ms`.
+    pub encode_n: usize,
+    pub encode_ms: f64,
 }
 
 /// Longest draft of a sequence in a step.

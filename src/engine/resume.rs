@@ -11,7 +11,7 @@ use super::prefix::Story;
 use super::prefix::cache::Planned;
 use super::prefix::store::Fetch;
 use super::prefix::tree::{NodeId, Span, Walk};
-use super::request::{PromptItem, Restored, Tier, Why};
+use super::request::{PromptItem, Restored, Tier, Why, whole};
 use super::runner::{Restore, SavedRows};
 use super::scheduler::Scheduler;
 use super::sequence::{Extent, Sequence};
@@ -66,7 +66,8 @@ impl Scheduler {
 
     /// The slot with the most of the prompt's first rows; an idle one rather than a busy one.
     fn donor(&self, items: &[PromptItem], limit: usize) -> Option<Donor> {
-        let common = |held: &[PromptItem]| held.iter().zip(items).take_while(|(a, b)| a == b).count().min(limit);
+        let same = |held: &[PromptItem]| held.iter().zip(items).take_while(|(a, b)| a == b).count();
+        let common = |held: &[PromptItem]| whole(items, same(held).min(limit));
         let donors = self.slots.iter().enumerate().map(|(slot, place)| {
             let n_items = common(place.held());
             ((n_items, place.is_idle()), Donor { slot, n_items })
@@ -170,6 +171,7 @@ impl Scheduler {
         let tokens = |n: usize| Extent::of(&sequence.items[..n]).n_tokens;
         let text = |item: &PromptItem| match item {
             PromptItem::Token(token) => self.fixed.tokenizer.text(*token),
+            PromptItem::Picture(_) => "<picture>".to_owned(),
         };
         match (sequence.cache_prompt, common, n_kept) {
             (false, ..) => Why::NotAsked,

@@ -1,6 +1,9 @@
 //! The seam to the model: one batch in, logits rows out. `LlamaRunner` and `FakeRunner` implement it.
 
 use super::error::RunnerError;
+use super::gallery::Gallery;
+use super::picture::{Embedding, Picture, VisionFacts};
+use super::request::PromptItem;
 use crate::units::{Pos, SeqId, Token};
 
 /// Fixed facts of a loaded context.
@@ -32,14 +35,17 @@ pub struct RunnerFacts {
     pub point_bytes: Option<u64>,
     /// Ids that end a generation; `ignore_eos` bans them. Other control ids are not in it.
     pub eog: Vec<Token>,
+    /// `encode` works; `None`: the model sees nothing.
+    pub vision: Option<VisionFacts>,
 }
 
 /// One row of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRow {
     pub seq: SeqId,
+    /// Of a picture's row: that of the picture.
     pub pos: Pos,
-    pub token: Token,
+    pub item: PromptItem,
     /// Are logits wanted for this row.
     pub output: bool,
 }
@@ -78,7 +84,8 @@ pub struct SavedRows<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restore<'a> {
     pub seq: SeqId,
-    /// Has the rows of positions `0..kept`, and is left as it is; may be `seq` itself.
+    /// Has the rows of positions `0..kept`, and is left as it is; may be `seq` itself. No position here lies inside a
+    /// picture.
     pub donor: SeqId,
     pub kept: Pos,
     /// Positions `kept..end` without a gap, in order.
@@ -92,9 +99,17 @@ pub struct Restore<'a> {
 pub trait ModelRunner {
     fn facts(&self) -> &RunnerFacts;
 
-    /// Processes the rows. On `Err` with `RunnerErrorKind::NoRoom` or `InvalidBatch` nothing was changed; after any other
+    /// What the model's eyes make of a picture, `picture.grid` rows. An error that is not `Fatal` changes nothing.
+    fn encode(&mut self, picture: &Picture) -> Result<Embedding, RunnerError>;
+
+    /// As `step_seeing`, of tokens alone.
+    fn step(&mut self, rows: &[BatchRow]) -> Result<(), RunnerError> {
+        self.step_seeing(rows, &Gallery::EMPTY)
+    }
+
+    /// Processes the rows; those of pictures are in `gallery`. On `Err` with `RunnerErrorKind::NoRoom` or `InvalidBatch` nothing was changed; after any other
     /// error the state of the sequences in the batch is unknown and they must be cleared.
-    fn step(&mut self, rows: &[BatchRow]) -> Result<(), RunnerError>;
+    fn step_seeing(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError>;
 
     /// Logits of row `row` of the last successful step (a row with `output`): `n_vocab` floats, valid until the next call.
     fn logits(&mut self, row: usize) -> Result<&[f32], RunnerError>;
@@ -110,8 +125,8 @@ pub trait ModelRunner {
     /// snapshot) and nothing was changed. `from == 0` always succeeds.
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError>;
 
-    /// Copies out what `seq` holds: its state at its end, and its attention rows from position `from` on. The sequence goes
-    /// on as if nothing had happened. An error that is not `Fatal` changes nothing.
+    /// Copies out what `seq` holds: its state at its end, and its attention rows from position `from` on; neither lies
+    /// inside a picture. The sequence goes on as if nothing had happened. An error that is not `Fatal` changes nothing.
     fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError>;
 
     /// Puts a sequence into a state that was saved: all of it, or, after an error that is not `Fatal`, none: then `seq` is

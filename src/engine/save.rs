@@ -32,7 +32,7 @@ impl Scheduler {
 
     fn save(&mut self, slot: usize, kind: MarkKind) -> Result<(), RunnerError> {
         let place = &self.slots[slot];
-        let Some(sequence) = place.occupant.as_ref().filter(|s| s.store && place.fill.n_items > 0) else {
+        let Some(sequence) = place.occupant.as_ref().filter(|s| s.store && s.is_whole(place.fill.n_items)) else {
             return Ok(());
         };
         let items = &sequence.items[..place.fill.n_items];

@@ -13,6 +13,7 @@ use super::batch::Batch;
 use super::clock::Ending;
 use super::draft::Round;
 use super::error::{RunnerError, RunnerErrorKind};
+use super::gallery::Gallery;
 use super::handle::Fixed;
 use super::prefix::CacheView;
 use super::prefix::cache::PrefixCache;
@@ -61,6 +62,7 @@ pub(super) struct Scheduler {
     pub pressure: Pressure,
     pub prefill_chunk: usize,
     pub prefix: PrefixCache,
+    pub gallery: Gallery,
     pub n_steps: u64,
     n_arrived: u64,
     stopping: bool,
@@ -74,7 +76,7 @@ impl Scheduler {
     pub fn new(
         runner: Box<dyn ModelRunner>,
         fixed: Arc<Fixed>,
-        (prefill_chunk, prefix): (usize, PrefixCache),
+        (prefill_chunk, prefix, gallery): (usize, PrefixCache, Gallery),
         metrics: Metrics,
         shown: Shown,
     ) -> Scheduler {
@@ -87,6 +89,7 @@ impl Scheduler {
             pressure: Pressure::NONE,
             prefill_chunk,
             prefix,
+            gallery,
             n_steps: 0,
             n_arrived: 0,
             stopping: false,
@@ -135,6 +138,7 @@ impl Scheduler {
         self.drop_cancelled();
         self.prefix.poll();
         self.admit()?;
+        self.encode()?;
         self.shown.pulse.set_oldest_queued(self.waiting.iter().map(|sequence| sequence.clock.arrived).min());
         if self.slots.n_active() > 0 {
             let pulse = Arc::clone(&self.shown.pulse);
@@ -145,6 +149,17 @@ impl Scheduler {
             self.prefix.wait(DISK_WAIT);
         }
         self.publish();
+        Ok(())
+    }
+
+    /// Encodes the picture that is needed first, if one is. Who left meanwhile has no part in the step that follows.
+    fn encode(&mut self) -> Result<(), RunnerError> {
+        let pulse = Arc::clone(&self.shown.pulse);
+        let _running = pulse.step();
+        if self.encode_next()? {
+            self.metrics.set_picture_cache(self.gallery.bytes());
+            self.drop_cancelled();
+        }
         Ok(())
     }
 
@@ -205,7 +220,8 @@ impl Scheduler {
             self.prefix.tick();
             sequence.clock.admitted = Some(Instant::now());
             sequence.n_cached = slot.fill.n_tokens;
-            sequence.cuts = self.prefix.cuts(sequence.items.len(), &sequence.marks);
+            sequence.n_restored = sequence.n_pictures_before(n_kept);
+            sequence.cuts = self.prefix.cuts(&sequence.items, &sequence.marks);
             self.explain(&mut sequence, restored, n_kept, &walk);
         }
         self.slots[choice.slot].occupant = Some(sequence);

@@ -3,16 +3,21 @@
 //! A sequence does not know where it sits. It keeps all of its state while it waits, also when it was set back to the
 //! queue in the middle of its answer: then prompt and answer so far are simply what must be processed again.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::EngineError;
 use super::accept::Limits;
 use super::clock::{Clock, Ending, Totals};
 use super::draft::{Offer, Rules, SequenceDrafts};
+use super::gallery::Gallery;
 use super::guide::{Allowed, Guide};
 use super::handle::Fixed;
 use super::output::Output;
-use super::request::{Event, Finish, FinishReason, GenerationRequest, Logprob, Mark, PromptItem, Restored, Usage};
+use super::picture::{Grid, Picture, PictureKey};
+use super::request::{
+    Event, Finish, FinishReason, GenerationRequest, Logprob, Mark, PromptItem, Restored, Usage, whole,
+};
 use super::sink::{Sink, Terminal};
 use crate::sampling::{Sampler, logprobs};
 use crate::telemetry::Metrics;
@@ -47,11 +52,46 @@ impl Extent {
     }
 }
 
+/// A picture in a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sight {
+    key: PictureKey,
+    grid: Grid,
+    /// Its items.
+    start: usize,
+    end: usize,
+}
+
+impl Sight {
+    fn all(prompt: &[PromptItem]) -> Vec<Sight> {
+        let first = |(start, item): (usize, &PromptItem)| {
+            let row = item.picture().filter(|row| row.index == 0)?;
+            Some(Sight { key: row.key, grid: row.grid, start, end: start + row.grid.n_tokens() })
+        };
+        prompt.iter().enumerate().filter_map(first).collect()
+    }
+}
+
+/// The picture that a sequence needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NextPicture {
+    pub key: PictureKey,
+    pub grid: Grid,
+    /// Its first item that is still to come.
+    pub at: usize,
+}
+
 /// State of a request between submission and its terminal event.
 pub(super) struct Sequence {
     id: String,
     /// Prompt and answer so far; the last item is not in the KV cache yet.
     pub items: Vec<PromptItem>,
+    /// The pictures among them: it may have to be processed again at any time.
+    pub pictures: Vec<Arc<Picture>>,
+    /// Where they stand, in order.
+    sights: Vec<Sight>,
+    /// Pictures that the state it began from held.
+    pub n_restored: usize,
     /// Tokens of `items`.
     pub n_tokens: usize,
     pub n_prompt: usize,
@@ -88,6 +128,7 @@ impl Sequence {
         let GenerationRequest {
             id,
             prompt,
+            pictures,
             mut sampling,
             stop,
             max_tokens,
@@ -105,14 +146,16 @@ impl Sequence {
             sampling.logit_bias.extend(fixed.facts.eog.iter().map(|token| (token.0, f32::NEG_INFINITY)));
         }
         let mut sampler = Sampler::new(sampling);
-        for PromptItem::Token(token) in &prompt {
-            sampler.accept(token.0);
-        }
+        prompt.iter().filter_map(PromptItem::token).for_each(|token| sampler.accept(token.0));
         let n_prompt = Extent::of(&prompt).n_tokens;
+        let sights = Sight::all(&prompt);
         let drafts = SequenceDrafts::new(fixed.draftable(speculative), &prompt);
         Sequence {
             id,
             items: prompt,
+            pictures,
+            sights,
+            n_restored: 0,
             n_tokens: n_prompt,
             n_prompt,
             n_cached: 0,
@@ -159,15 +202,39 @@ impl Sequence {
         self.cuts.get(next).map_or(usize::MAX, |cut| cut.at - n_done)
     }
 
+    /// Can a state be saved after `n_done` items: there are some, and they do not end inside a picture.
+    pub fn is_whole(&self, n_done: usize) -> bool {
+        n_done > 0 && whole(&self.items, n_done) == n_done
+    }
+
+    /// Pictures among the first `n_done` items.
+    pub fn n_pictures_before(&self, n_done: usize) -> usize {
+        self.sights.partition_point(|sight| sight.end <= n_done)
+    }
+
+    /// The first picture with rows beyond `n_done` items.
+    pub fn next_picture(&self, n_done: usize) -> Option<NextPicture> {
+        let n_before = self.sights.partition_point(|sight| sight.end <= n_done);
+        let sight = self.sights.get(n_before)?;
+        Some(NextPicture { key: sight.key, grid: sight.grid, at: sight.start.max(n_done) })
+    }
+
+    /// The first item beyond `n_done` of a picture that `gallery` has not.
+    pub fn first_unseen(&self, n_done: usize, gallery: &Gallery) -> Option<usize> {
+        let n_before = self.sights.partition_point(|sight| sight.end <= n_done);
+        let unseen = self.sights[n_before..].iter().find(|sight| !gallery.has(sight.key, sight.grid));
+        unseen.map(|sight| sight.start.max(n_done))
+    }
+
     /// Tokens that may be drafted: of those that may still come all but one, which the last row of a step gives anyway.
     pub fn n_draftable(&self, n_ctx: usize) -> usize {
         let more = self.max_tokens.map_or(usize::MAX, |max| (max as usize).saturating_sub(self.n_generated + 1));
         more.min(n_ctx.saturating_sub(self.n_tokens))
     }
 
-    /// The last token of prompt and answer.
+    /// The last item of prompt and answer, where it is a token.
     pub fn last_token(&self) -> Option<Token> {
-        self.items.last().map(|PromptItem::Token(token)| *token)
+        self.items.last().and_then(PromptItem::token)
     }
 
     /// What can be drafted of at most `room` tokens.
@@ -277,6 +344,10 @@ impl Sequence {
         }
         let totals = Totals { usage, empty: self.output.is_empty(), drafts: self.drafts.totals };
         self.clock.report(&self.id, &ending, totals, metrics);
+        if self.clock.prefilled.is_some() {
+            let n_shown = self.sights.len() - self.n_restored;
+            metrics.pictures_found(self.n_restored, n_shown.saturating_sub(self.clock.n_encoded));
+        }
         let terminal = match ending {
             Ending::Failed(error) => Terminal::Failed(error),
             Ending::Finished(reason) => {

@@ -25,7 +25,7 @@ impl Scheduler {
             prefill_chunk: self.prefill_chunk,
             prefill_cap: self.pressure.prefill_cap,
         };
-        self.batch.plan(&self.slots, limits);
+        self.batch.plan(&self.slots, &self.gallery, limits);
         let all = 0..self.batch.parts.len();
         if all.is_empty() {
             return Ok(());
@@ -64,7 +64,7 @@ impl Scheduler {
     fn run(&mut self, parts: Range<usize>) -> Result<(), RunnerError> {
         let rows = self.batch.parts[parts.start].rows.start..self.batch.parts[parts.end - 1].rows.end;
         let started = Instant::now();
-        self.runner.step(&self.batch.rows[rows.clone()])?;
+        self.runner.step_seeing(&self.batch.rows[rows.clone()], &self.gallery)?;
         self.n_steps += 1;
         let now = Instant::now();
         if self.batch.parts[parts.clone()].iter().all(|part| part.outputs == part.rows) {

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::EngineError;
 use super::error::{EngineStartError, RunnerError};
+use super::gallery::Gallery;
 use super::handle::{self, Command, Fixed, Handle, Health};
 use super::prefix::cache::PrefixCache;
 use super::prefix::{CacheView, PrefixSettings};
@@ -18,7 +19,7 @@ use super::pulse::Pulse;
 use super::runner::{ModelRunner, RunnerFacts};
 use super::scheduler::{Scheduler, Shown};
 use super::stats::EngineStats;
-use crate::config::EngineConfig;
+use crate::config::Profile;
 use crate::telemetry::Metrics;
 use crate::text::Tokenizer;
 
@@ -40,13 +41,16 @@ pub struct EngineSettings {
     pub queue_capacity: usize,
     /// Rows of a step while anything decodes.
     pub prefill_chunk_tokens: usize,
+    /// Host memory for encoded pictures beyond those that are needed next.
+    pub picture_cache_bytes: u64,
 }
 
-impl From<&EngineConfig> for EngineSettings {
-    fn from(config: &EngineConfig) -> EngineSettings {
+impl From<&Profile> for EngineSettings {
+    fn from(profile: &Profile) -> EngineSettings {
         EngineSettings {
-            queue_capacity: config.queue_capacity as usize,
-            prefill_chunk_tokens: config.prefill_chunk_tokens as usize,
+            queue_capacity: profile.engine.queue_capacity as usize,
+            prefill_chunk_tokens: profile.engine.prefill_chunk_tokens as usize,
+            picture_cache_bytes: u64::from(profile.vision.cache_mib) << 20,
         }
     }
 }
@@ -238,7 +242,8 @@ impl EngineThread {
         let (cache_sender, cache_view) = watch::channel(Arc::new(CacheView::default()));
         let shown = Shown { stats: stats_sender, cache: cache_sender, pulse: Arc::clone(&pulse) };
         let prefix = PrefixCache::open(cache, &fixed.facts);
-        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), (chunk, prefix), metrics, shown);
+        let gallery = Gallery::new(settings.picture_cache_bytes);
+        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), (chunk, prefix, gallery), metrics, shown);
         let places = Arc::new(Semaphore::new(n_places));
         let thread = EngineThread { scheduler, commands: receiver, stop, deadline: None, health: health_sender };
         (Handle { commands, places, fixed, health, stats, cache: cache_view, pulse }, thread)

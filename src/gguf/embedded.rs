@@ -1,4 +1,4 @@
-//! The demo model inside the executable, as a file for as long as somebody needs a path.
+//! The demo model and its projector inside the executable, as files for as long as somebody needs a path.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,8 +10,13 @@ use tempfile::NamedTempFile;
 /// The GGUF of `vendor/demo-model`.
 static DEMO: &[u8] = include_bytes!("../../vendor/demo-model/plateau-demo-q8_0.gguf");
 
+/// Its projector.
+static DEMO_PROJECTOR: &[u8] = include_bytes!("../../vendor/demo-model/plateau-demo-mmproj-f16.gguf");
+
 /// How the embedded model is called in messages, where a path would stand.
 pub const NAME: &str = "plateau-demo (embedded)";
+/// And its projector.
+pub const PROJECTOR_NAME: &str = "plateau-demo projector (embedded)";
 
 /// A copy of the model with a path that holds in this process, until it is dropped. It may be dropped as soon as the model
 /// is loaded: a memory map keeps the contents alive.
@@ -32,25 +37,34 @@ impl EmbeddedFile {
         &self.path
     }
 
-    fn nameless() -> io::Result<EmbeddedFile> {
+    fn nameless(contents: &[u8]) -> io::Result<EmbeddedFile> {
         let mut file = tempfile::tempfile()?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         // Without such paths nothing needs to be written.
         path.metadata()?;
-        file.write_all(DEMO)?;
+        file.write_all(contents)?;
         Ok(EmbeddedFile { path, _copy: Copy::Nameless { _file: file } })
     }
 
-    fn named() -> io::Result<EmbeddedFile> {
+    fn named(contents: &[u8]) -> io::Result<EmbeddedFile> {
         let mut file = tempfile::Builder::new().prefix("plateau-demo-").suffix(".gguf").tempfile()?;
-        file.write_all(DEMO)?;
+        file.write_all(contents)?;
         Ok(EmbeddedFile { path: file.path().to_owned(), _copy: Copy::Named { _file: file } })
     }
 }
 
 /// Writes the model to a temporary file.
 pub fn write() -> io::Result<EmbeddedFile> {
-    EmbeddedFile::nameless().or_else(|_| EmbeddedFile::named())
+    write_out(DEMO)
+}
+
+/// As `write`, of the model's projector.
+pub fn write_projector() -> io::Result<EmbeddedFile> {
+    write_out(DEMO_PROJECTOR)
+}
+
+fn write_out(contents: &[u8]) -> io::Result<EmbeddedFile> {
+    EmbeddedFile::nameless(contents).or_else(|_| EmbeddedFile::named(contents))
 }
 
 #[cfg(test)]
@@ -59,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_file_holds_the_model_and_goes_away() {
-        for file in [write().unwrap(), EmbeddedFile::named().unwrap()] {
+        for file in [write().unwrap(), EmbeddedFile::named(DEMO).unwrap()] {
             let path = file.path().to_owned();
             assert_eq!(std::fs::read(&path).unwrap(), DEMO);
             assert!(DEMO.starts_with(b"GGUF"));

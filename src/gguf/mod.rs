@@ -7,6 +7,7 @@ pub mod embedded;
 mod facts;
 mod ggml_type;
 mod metadata;
+mod projector;
 mod reader;
 mod recurrent;
 mod split;
@@ -14,6 +15,7 @@ mod vocab;
 
 pub use facts::{ModelFacts, TensorBytes};
 pub use ggml_type::GgmlType;
+pub use projector::ProjectorFacts;
 pub use reader::{Gguf, GgufError, TensorInfo, Value};
 pub use recurrent::RecurrentFacts;
 pub use vocab::{TokenKind, VocabFacts};

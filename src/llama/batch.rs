@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use super::ffi;
-use crate::engine::BatchRow;
+use crate::engine::{BatchRow, Gallery, PictureRow, PromptItem};
 
 /// Holds up to the context's `n_batch` rows.
 pub struct Batch {
@@ -29,10 +29,15 @@ impl Batch {
         NonNull::new(unsafe { ffi::llama_batch_ext_init(context) }).map(|raw| Batch { raw })
     }
 
-    /// Replaces the contents. `false`: a row was refused (full, unknown token or sequence).
-    pub fn fill(&mut self, rows: &[BatchRow]) -> bool {
+    /// Replaces the contents. `false`: a row was refused (full, unknown token or sequence, a picture that is not there).
+    pub fn fill(&mut self, rows: &[BatchRow], gallery: &Gallery) -> bool {
         self.clear();
-        rows.iter().all(|row| self.push(*row, None))
+        rows.iter().all(|row| match row.item {
+            PromptItem::Token(_) => self.push(*row, None),
+            PromptItem::Picture(picture) => {
+                gallery.row(picture).is_some_and(|floats| self.push_picture(*row, picture, floats))
+            }
+        })
     }
 
     pub fn clear(&mut self) {
@@ -43,8 +48,8 @@ impl Batch {
     /// Adds a row, for the MTP head with the trunk's hidden state (`n_embd` floats) beside the token. `false`: refused.
     pub fn push(&mut self, row: BatchRow, hidden: Option<&[f32]>) -> bool {
         let raw = self.raw.as_ptr();
-        let (Ok(seq), Ok(token), Ok(pos)) =
-            (i32::try_from(row.seq.0), i32::try_from(row.token.0), i32::try_from(row.pos.0))
+        let (Ok(seq), Some(Ok(token)), Ok(pos)) =
+            (i32::try_from(row.seq.0), row.item.token().map(|token| i32::try_from(token.0)), i32::try_from(row.pos.0))
         else {
             return false;
         };
@@ -59,6 +64,28 @@ impl Batch {
             index >= 0
                 && hidden.is_none_or(|hidden| ffi::llama_batch_ext_set_embd_token(raw, index, embd(hidden)))
                 && ffi::llama_batch_ext_set_pos(raw, index, &raw const pos)
+                && ffi::llama_batch_ext_set_output_logits(raw, index, row.output)
+        }
+    }
+
+    /// Adds a row of a picture. llama.cpp takes it beside rows of tokens, in all architectures that are served with pictures.
+    fn push_picture(&mut self, row: BatchRow, picture: PictureRow, floats: &[f32]) -> bool {
+        let raw = self.raw.as_ptr();
+        let (y, x) = picture.place();
+        let number = |n: Option<u32>| n.and_then(|n| i32::try_from(n).ok());
+        let (t, y, x) = (Some(row.pos.0), row.pos.0.checked_add(y), row.pos.0.checked_add(x));
+        let (Ok(seq), Some(t), Some(y), Some(x)) = (i32::try_from(row.seq.0), number(t), number(y), number(x)) else {
+            return false;
+        };
+        // Time, row, column and a fourth that is not used, as models with positions of several dimensions have them.
+        let pos = [t, y, x, 0];
+        let embd = ffi::llama_embd { data: floats.as_ptr(), n_rows: 1, n_embd: floats.len() };
+        // SAFETY: as in `push`; the floats are copied during the call, within their length, which is refused where it is not
+        // the model's. Of the positions four are read, or one where the model has one.
+        unsafe {
+            let index = ffi::llama_batch_ext_add_embd(raw, seq, embd);
+            index >= 0
+                && ffi::llama_batch_ext_set_pos(raw, index, pos.as_ptr())
                 && ffi::llama_batch_ext_set_output_logits(raw, index, row.output)
         }
     }

@@ -273,8 +273,6 @@ fn tried(config: &EngineConfig, options: ContextOptions) -> String {
 }
 
 fn context_params(config: &EngineConfig, options: ContextOptions) -> ffi::llama_context_params {
-    let threads = config.threads.unwrap_or_else(physical_cores);
-    let count = |threads: u32| i32::try_from(threads.max(1)).unwrap_or(i32::MAX);
     // SAFETY: returns a struct by value.
     let mut params = unsafe { ffi::llama_context_default_params() };
     params.n_ctx = config.ctx_tokens.unwrap_or(0);
@@ -284,8 +282,8 @@ fn context_params(config: &EngineConfig, options: ContextOptions) -> ffi::llama_
     params.n_rs_seq = options.rollback_tokens;
     params.n_outputs_max = config.parallel.saturating_mul(options.outputs_per_sequence);
     params.n_outputs_max_per_seq = options.outputs_per_sequence;
-    params.n_threads = count(threads);
-    params.n_threads_batch = count(config.threads_batch.unwrap_or(threads));
+    params.n_threads = thread_count(config.threads);
+    params.n_threads_batch = thread_count(config.threads_batch.or(config.threads));
     params.flash_attn_type = match config.flash_attention {
         FlashAttention::Auto => ffi::LLAMA_FLASH_ATTN_TYPE_AUTO,
         FlashAttention::On => ffi::LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -311,6 +309,12 @@ fn cache_type(name: CacheType) -> ffi::ggml_type {
         CacheType::Q4_1 => ffi::GGML_TYPE_Q4_1,
         CacheType::Q4_0 => ffi::GGML_TYPE_Q4_0,
     }
+}
+
+/// Threads as llama.cpp is told them; `None`: one a physical core.
+pub(super) fn thread_count(threads: Option<u32>) -> i32 {
+    let threads = threads.unwrap_or_else(physical_cores);
+    i32::try_from(threads.max(1)).unwrap_or(i32::MAX)
 }
 
 /// Two threads on one core only get in each other's way, and a container may grant less than the machine has.

@@ -19,7 +19,7 @@ pub enum LoadError {
 }
 
 /// What llama.cpp (and `model`) say of a file that does not hold the model it claims to hold: parts of messages.
-const FAULTS_OF_THE_FILE: [&str; 15] = [
+const FAULTS_OF_THE_FILE: [&str; 16] = [
     "has wrong shape",
     "missing tensor",
     "wrong number of tensors",
@@ -35,6 +35,7 @@ const FAULTS_OF_THE_FILE: [&str; 15] = [
     "has wrong type",
     "wrong array",
     "llama.cpp counts",
+    "takes no such pictures",
 ];
 
 impl LoadError {

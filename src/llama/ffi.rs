@@ -1,4 +1,4 @@
-//! The raw edge: the generated bindings, the functions of `guard.cpp`, and the dynamic loader.
+//! The raw edge: the generated bindings, the functions of `guard.cpp` and `eyes.cpp`, and the dynamic loader.
 //!
 //! Nothing is wrapped here. Which calls may be made directly: those that cannot throw (getters, the memory's sequence
 //! operations, the batch, frees) or catch for themselves (`llama_get_logits_ith`). All others go through the guard.
@@ -60,6 +60,23 @@ unsafe extern "C" {
         rows: *mut MemoryUseRow,
         n_max: usize,
         n_out: *mut usize,
+    ) -> i32;
+
+    pub fn plateau_eyes_new(
+        path: *const c_char,
+        model: *const llama_model,
+        params: *const mtmd_context_params,
+        out: *mut *mut mtmd_context,
+    ) -> i32;
+    pub fn plateau_eyes_free(ctx: *mut mtmd_context);
+    pub fn plateau_eyes_encode(
+        ctx: *mut mtmd_context,
+        width: u32,
+        height: u32,
+        rgb: *const u8,
+        grid: *mut u32,
+        dst: *mut f32,
+        n_floats: usize,
     ) -> i32;
 
     pub fn plateau_state_known(ctx: *mut llama_context, recurrent_too: bool) -> bool;

@@ -1,7 +1,7 @@
 // Keeps C++ exceptions out of Rust: every call of llama.cpp that can throw and does not catch for itself goes through here.
-//
-// The codes below zero are this file's; llama.cpp's own end at -3.
+// Pictures are in `eyes.cpp`.
 
+#include "guard.h"
 #include "llama.h"
 #include "llama-ext.h"
 #include "llama-io.h"
@@ -18,19 +18,6 @@
 #include <stdexcept>
 
 namespace {
-
-constexpr int32_t OUT_OF_MEMORY = -100;
-constexpr int32_t EXCEPTION     = -101;
-
-template <typename F> int32_t guarded(F && call) {
-    try {
-        return call();
-    } catch (const std::bad_alloc &) {
-        return OUT_OF_MEMORY;
-    } catch (...) {
-        return EXCEPTION;
-    }
-}
 
 // The two kinds of memory that a context can have here. Other kinds (sliding windows, sparse attention) have no state that
 // this file can save.

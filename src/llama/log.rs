@@ -37,6 +37,15 @@ pub fn install() {
     });
 }
 
+/// As `install`, of mtmd, which has a logger of its own.
+pub fn install_mtmd() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: as above.
+        unsafe { ffi::mtmd_log_set(Some(receive), std::ptr::null_mut()) }
+    });
+}
+
 /// Runs `call` and returns with its result what llama.cpp complained of on this thread meanwhile, joined by "; ".
 pub fn reasons<R>(call: impl FnOnce() -> R) -> (R, String) {
     LINES.with_borrow_mut(|lines| lines.watched = Some(Vec::new()));
@@ -88,6 +97,14 @@ fn emit(level: ffi::ggml_log_level, line: &str) {
         ffi::GGML_LOG_LEVEL_ERROR => tracing::error!(target: "llama", "{line}"),
         // One line for each tensor of the MTP block, which is left out on purpose; `llama::load` says so once.
         ffi::GGML_LOG_LEVEL_WARN if line.contains("model has unused tensor") => {
+            tracing::debug!(target: "llama", "{line}")
+        }
+        // Positions jump after every picture, and small pictures are the client's choice.
+        ffi::GGML_LOG_LEVEL_WARN
+            if ["non-consecutive token position", "image-min-tokens", "Qwen-VL models require", "issues/16842"]
+                .iter()
+                .any(|text| line.contains(text)) =>
+        {
             tracing::debug!(target: "llama", "{line}")
         }
         ffi::GGML_LOG_LEVEL_WARN => tracing::warn!(target: "llama", "{line}"),

@@ -18,9 +18,11 @@ use crate::units::{Pos, SeqId};
 /// What a sequence holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sequence {
-    /// The position that comes next; 0: empty.
+    /// The position that comes next; 0: empty. Inside a picture that of its rows.
     next: u32,
-    /// Rows at the end of the last batch, with positions without gaps, whose snapshots are still good.
+    /// The last row is one of a picture that goes on.
+    inside: bool,
+    /// Tokens at the end of the last batch, whose snapshots are still good: their positions have no gaps.
     fresh_rows: u32,
     /// A rollback waits for the next batch.
     pending: bool,
@@ -57,6 +59,11 @@ impl Bookkeeping {
         self.sequences.get(seq.0 as usize).map(|sequence| Pos(sequence.next))
     }
 
+    /// May a state of `seq` end here: not inside a picture.
+    pub fn is_whole(&self, seq: SeqId) -> bool {
+        self.sequences.get(seq.0 as usize).is_some_and(|sequence| !sequence.inside)
+    }
+
     /// Do the rows continue their sequences without a gap, the rows of one sequence side by side.
     pub fn continues(&self, rows: &[BatchRow]) -> bool {
         let mut seen = vec![false; self.sequences.len()];
@@ -64,7 +71,13 @@ impl Bookkeeping {
             let index = run[0].seq.0 as usize;
             let Some(sequence) = self.sequences.get(index) else { return false };
             let first = !std::mem::replace(&mut seen[index], true);
-            first && run.iter().zip(sequence.next..).all(|(row, pos)| row.pos.0 == pos)
+            let mut next = Some(sequence.next);
+            first
+                && run.iter().all(|row| {
+                    let fits = next == Some(row.pos.0);
+                    next = next.and_then(|pos| pos.checked_add(row.item.n_pos() as u32));
+                    fits
+                })
         })
     }
 
@@ -73,12 +86,13 @@ impl Bookkeeping {
         if from.0 == 0 {
             return Cut::Whole;
         }
-        if from.0 >= sequence.next {
+        if from.0 >= sequence.next && !sequence.inside {
             return Cut::Nothing;
         }
-        let n_cut = sequence.next - from.0;
+        let n_cut = sequence.next.saturating_sub(from.0);
         match self.snapshots {
             None => Cut::Tail,
+            // Inside a picture there is no fresh row.
             Some(limit) if !sequence.pending && n_cut <= limit && n_cut < sequence.fresh_rows => Cut::Tail,
             Some(_) => Cut::Impossible,
         }
@@ -87,7 +101,8 @@ impl Bookkeeping {
     /// The sequence was cut as `cut` allowed.
     fn was_cut(&mut self, seq: SeqId, from: Pos) {
         if let Some(sequence) = self.sequences.get_mut(seq.0 as usize) {
-            *sequence = Sequence { next: from.0, fresh_rows: 0, pending: from.0 > 0 && self.snapshots.is_some() };
+            let pending = from.0 > 0 && self.snapshots.is_some();
+            *sequence = Sequence { next: from.0, pending, ..Sequence::default() };
         }
     }
 
@@ -100,22 +115,27 @@ impl Bookkeeping {
             let (Some(sequence), Some(last)) = (self.sequences.get_mut(run[0].seq.0 as usize), run.last()) else {
                 continue;
             };
-            let fresh_rows = u32::try_from(run.len()).unwrap_or(u32::MAX);
-            *sequence = Sequence { next: last.pos.0 + 1, fresh_rows, pending: false };
+            let n_fresh = run.iter().rev().take_while(|row| row.item.token().is_some()).count();
+            *sequence = Sequence {
+                next: last.pos.0 + last.item.n_pos() as u32,
+                inside: last.item.n_pos() == 0,
+                fresh_rows: u32::try_from(n_fresh).unwrap_or(u32::MAX),
+                pending: false,
+            };
         }
     }
 
     fn reached(&mut self, seq: SeqId, next: Pos) {
         debug_assert!(self.snapshots.is_none(), "recurrent states depend on every row");
         if let Some(sequence) = self.sequences.get_mut(seq.0 as usize) {
-            *sequence = Sequence { next: next.0, fresh_rows: 0, pending: false };
+            *sequence = Sequence { next: next.0, ..Sequence::default() };
         }
     }
 
     /// A restored state is whole, without snapshots to roll back to.
     fn restored(&mut self, seq: SeqId, next: Pos) {
         if let Some(sequence) = self.sequences.get_mut(seq.0 as usize) {
-            *sequence = Sequence { next: next.0, fresh_rows: 0, pending: false };
+            *sequence = Sequence { next: next.0, ..Sequence::default() };
         }
     }
 
@@ -126,7 +146,7 @@ impl Bookkeeping {
         }
         for row in rows {
             if let Some(sequence) = self.sequences.get_mut(row.seq.0 as usize) {
-                *sequence = Sequence { next: u32::MAX, fresh_rows: 0, pending: true };
+                *sequence = Sequence { next: u32::MAX, pending: true, ..Sequence::default() };
             }
         }
     }
@@ -188,10 +208,11 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Grid, PictureKey, PictureRow, PromptItem};
     use crate::units::Token;
 
     fn rows(seq: u32, positions: std::ops::Range<u32>) -> Vec<BatchRow> {
-        let row = |pos| BatchRow { seq: SeqId(seq), pos: Pos(pos), token: Token(1), output: false };
+        let row = |pos| BatchRow { seq: SeqId(seq), pos: Pos(pos), item: PromptItem::Token(Token(1)), output: false };
         positions.map(row).collect()
     }
 
@@ -255,6 +276,40 @@ mod tests {
         assert!(!books.continues(&rows(0, 3..6)), "overlap");
         assert!(!books.continues(&rows(3, 0..1)), "unknown sequence");
         assert!(!books.continues(&both(both(rows(0, 4..5), rows(1, 0..1)), rows(0, 5..6))), "torn apart");
+    }
+
+    fn picture(pos: u32, nx: u16, ny: u16) -> Vec<BatchRow> {
+        let items = PictureRow::all(PictureKey(7), Grid { nx, ny }).map(PromptItem::Picture);
+        items.map(|item| BatchRow { seq: SeqId(0), pos: Pos(pos), item, output: false }).collect()
+    }
+
+    #[test]
+    fn a_picture_takes_one_position_and_leaves_a_gap() {
+        let prompt = [rows(0, 0..4), picture(4, 3, 2), rows(0, 7..9)].concat();
+        let books = after(Some(3), std::slice::from_ref(&prompt));
+        assert_eq!(books.next(SeqId(0)), Some(Pos(9)));
+        assert_eq!(books.cut(SeqId(0), Pos(8)), Cut::Tail);
+        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible, "the state before it has no number of rows back");
+        let gap = [rows(0, 0..4), picture(4, 3, 2), rows(0, 5..6)].concat();
+        assert!(!after(None, &[]).continues(&gap));
+        // However it is cut into batches.
+        for at in 1..prompt.len() {
+            let books = after(None, &[prompt[..at].to_vec(), prompt[at..].to_vec()]);
+            assert_eq!(books.next(SeqId(0)), Some(Pos(9)));
+        }
+    }
+
+    #[test]
+    fn a_picture_that_is_not_whole_can_be_cut_at_its_beginning() {
+        let books = after(None, &[rows(0, 0..4), picture(4, 3, 2)[..2].to_vec()]);
+        assert!(!books.is_whole(SeqId(0)));
+        assert_eq!(books.cut(SeqId(0), Pos(4)), Cut::Tail);
+        assert_eq!(books.cut(SeqId(0), Pos(0)), Cut::Whole);
+        let books = after(Some(3), &[rows(0, 0..4), picture(4, 3, 2)[..2].to_vec()]);
+        assert_eq!(books.cut(SeqId(0), Pos(4)), Cut::Impossible);
+        let books = after(None, &[rows(0, 0..4), picture(4, 3, 2)]);
+        assert!(books.is_whole(SeqId(0)));
+        assert_eq!((books.cut(SeqId(0), Pos(7)), books.next(SeqId(0))), (Cut::Nothing, Some(Pos(7))));
     }
 
     #[test]

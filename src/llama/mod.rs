@@ -17,6 +17,7 @@ pub mod model;
 mod mtp;
 pub mod runner;
 mod state;
+pub mod vision;
 pub mod vocab;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub use context::{ContextOptions, MemoryUse, MtpCache};
 pub use error::LoadError;
 pub use model::Model;
 pub use runner::LlamaRunner;
+pub use vision::Vision;
 
 use crate::config::{ModelConfig, Profile, SpeculativeConfig};
 use crate::engine::{MAX_DRAFT_TOKENS, ModelRunner};
@@ -56,7 +58,12 @@ pub fn load(profile: &Profile, progress: &mut dyn FnMut(f32) -> bool) -> Result<
     let model = Model::load_parts(model, &mut |facts| in_effect(speculative, facts).mtp, progress)?;
     let tokenizer = vocab::tokenizer(&model);
     let (facts, vocab) = (model.facts().clone(), model.vocab().clone());
+    let vision = Vision::load(profile, &model)?;
     let runner = LlamaRunner::new(model, engine, context_options(&in_effect(speculative, &facts), &facts))?;
+    let runner = match vision {
+        Some(vision) => runner.with_vision(vision),
+        None => runner,
+    };
     let memory = runner.memory_use();
     tracing::info!(
         target: "llama",
@@ -104,7 +111,8 @@ fn drafting(runner: &LlamaRunner, facts: &ModelFacts) -> String {
         (false, Bytes(0)) => "no MTP head".to_owned(),
         (false, bytes) => format!("MTP head not loaded ({bytes})"),
     };
-    format!("; {head}, up to {} drafted tokens a step", runner.facts().n_outputs_seq - 1)
+    let eyes = if runner.facts().vision.is_some() { "; sees pictures" } else { "" };
+    format!("; {head}, up to {} drafted tokens a step{eyes}", runner.facts().n_outputs_seq - 1)
 }
 
 fn describe(memory: &[MemoryUse]) -> String {

@@ -5,6 +5,9 @@
 //! a sequence. It is processed with the first pass of the next draft, whose weights are read anyway, or in one go when it has
 //! grown to `BACKLOG_ROWS`: a sequence that does not draft costs little.
 //!
+//! Pictures are not for it: the head was trained on the text alone, so their rows are left out, and the token after a picture
+//! goes with the state behind the token before it. Positions have gaps there, as the trunk's do.
+//!
 //! What a draft leaves in the cache beyond its first row was made from the head's own hidden states, not the trunk's, and is
 //! dropped. Nothing here can change an answer, only how many drafts are accepted; errors end the draft and no request.
 
@@ -14,9 +17,9 @@ use super::batch::Batch;
 use super::context::{Context, MtpCache};
 use super::error::LoadError;
 use super::memory::Memory;
-use super::state::StateError;
+use super::state::{Extent, StateError};
 use crate::config::EngineConfig;
-use crate::engine::{BatchRow, DraftRow};
+use crate::engine::{BatchRow, DraftRow, PromptItem};
 use crate::units::{Pos, SeqId, Token};
 
 /// Rows that a sequence may have waiting before they are processed without a draft: an answer of usual length that drafts
@@ -35,9 +38,13 @@ pub(super) struct MtpHead {
 
 /// What the head has yet to see of a sequence.
 struct Tail {
-    /// Position of the first row of the backlog.
+    /// Positions before it have their rows in the cache, or are pictures'.
     start: u32,
+    /// Position after the last row that the trunk has processed.
+    next: u32,
+    /// The backlog, and the position of each.
     tokens: Vec<Token>,
+    positions: Vec<u32>,
     /// The trunk's state before each of `tokens`, `n_embd` floats each.
     before: Vec<f32>,
     /// The trunk's state after the last row.
@@ -46,10 +53,12 @@ struct Tail {
     guess: Vec<f32>,
     /// Position after the last row of the draft that runs; `None`: none does.
     drafting: Option<u32>,
-    /// The token that it began with.
-    first: Token,
+    /// The token that it began with, and its position.
+    first: (Token, u32),
     /// The first token of the last draft: its row, after the backlog, is in the cache before the trunk has processed it.
-    ahead: Option<Token>,
+    ahead: Option<(Token, u32)>,
+    /// Rows of its past are missing: a state of it would be a lie.
+    torn: bool,
 }
 
 impl Tail {
@@ -57,26 +66,41 @@ impl Tail {
         let zeros = vec![0.0; n_embd];
         Tail {
             start: 0,
+            next: 0,
             tokens: Vec::new(),
+            positions: Vec::new(),
             before: Vec::new(),
             last: zeros.clone(),
             guess: zeros,
             drafting: None,
-            first: Token(0),
+            first: (Token(0), 0),
             ahead: None,
+            torn: false,
         }
     }
 
-    /// Position after the last row that the trunk has processed.
-    fn end(&self) -> u32 {
-        self.start + self.tokens.len() as u32
+    /// All that the trunk has processed, up to `at`, is in the cache.
+    fn at(n_embd: usize, at: u32) -> Tail {
+        Tail { start: at, next: at, ..Tail::new(n_embd) }
     }
 
     /// The backlog is in the cache.
     fn caught_up(&mut self) {
-        self.start = self.end();
+        self.start = self.next;
         self.tokens.clear();
+        self.positions.clear();
         self.before.clear();
+    }
+
+    /// Rows of the backlog with the state before each.
+    fn backlog(&self, seq: SeqId) -> impl Iterator<Item = (BatchRow, &[f32])> {
+        let row = move |(token, pos): (&Token, &u32)| BatchRow {
+            seq,
+            pos: Pos(*pos),
+            item: PromptItem::Token(*token),
+            output: false,
+        };
+        self.tokens.iter().zip(&self.positions).map(row).zip(self.before.chunks_exact(self.last.len()))
     }
 }
 
@@ -114,15 +138,18 @@ impl MtpHead {
     pub(super) fn observe(&mut self, rows: &[BatchRow], trunk: &mut Context) {
         for (index, row) in rows.iter().enumerate() {
             let seq = row.seq.0 as usize;
-            if self.sequences.get(seq).is_some_and(|tail| tail.ahead.is_some_and(|ahead| ahead != row.token)) {
+            let came = row.item.token().map(|token| (token, row.pos.0));
+            if self.sequences.get(seq).is_some_and(|tail| tail.ahead.is_some() && tail.ahead != came) {
                 self.drop_ahead(seq);
             }
             let Some(tail) = self.sequences.get_mut(seq) else { continue };
-            let Some(hidden) = trunk.hidden(index) else { continue };
+            tail.next = row.pos.0 + row.item.n_pos() as u32;
+            let (Some((token, pos)), Some(hidden)) = (came, trunk.hidden(index)) else { continue };
             if tail.ahead.take().is_some() {
-                tail.start += 1;
+                tail.start = tail.next;
             } else {
-                tail.tokens.push(row.token);
+                tail.tokens.push(token);
+                tail.positions.push(pos);
                 tail.before.extend_from_slice(&tail.last);
             }
             tail.last.copy_from_slice(hidden);
@@ -135,21 +162,24 @@ impl MtpHead {
         self.drop_ahead(seq.0 as usize);
         let Some(tail) = self.sequences.get_mut(seq.0 as usize) else { return };
         let n_embd = tail.last.len();
-        let Some(n_kept) = from.0.checked_sub(tail.start).map(|n| n as usize) else {
+        if from.0 < tail.start {
             self.memory.truncate(seq, from);
-            *tail = Tail { start: from.0, ..Tail::new(n_embd) };
+            *tail = Tail { torn: tail.torn && from.0 > 0, ..Tail::at(n_embd, from.0) };
             return;
-        };
+        }
+        let n_kept = tail.positions.partition_point(|pos| *pos < from.0);
+        tail.next = tail.next.min(from.0);
         if n_kept < tail.tokens.len() {
             // The state before the first row that goes is the state after the last one that stays.
             let before = &tail.before[n_kept * n_embd..][..n_embd];
             tail.last.copy_from_slice(before);
             tail.tokens.truncate(n_kept);
+            tail.positions.truncate(n_kept);
             tail.before.truncate(n_kept * n_embd);
         }
         if from.0 == 0 {
             self.memory.truncate(seq, from);
-            tail.last.fill(0.0);
+            *tail = Tail::new(n_embd);
         }
     }
 
@@ -157,7 +187,7 @@ impl MtpHead {
     pub(super) fn draft(&mut self, rows: &[DraftRow]) -> i32 {
         self.guesses.clear();
         let known = |row: &DraftRow| self.sequences.get(row.seq.0 as usize);
-        let fits = |row: &DraftRow| known(row).is_some_and(|tail| row.pos.0 == tail.drafting.unwrap_or(tail.end()));
+        let fits = |row: &DraftRow| known(row).is_some_and(|tail| row.pos.0 == tail.drafting.unwrap_or(tail.next));
         if !rows.iter().all(fits) {
             return -1;
         }
@@ -195,14 +225,12 @@ impl MtpHead {
     /// Puts the row and, at the begin of a draft, the backlog of its sequence into the batch. Returns the number of rows.
     fn push(&mut self, row: &DraftRow) -> Option<usize> {
         let tail = &self.sequences[row.seq.0 as usize];
-        let at = |pos: u32, token: Token, output: bool| BatchRow { seq: row.seq, pos: Pos(pos), token, output };
+        let own = BatchRow { seq: row.seq, pos: row.pos, item: PromptItem::Token(row.token), output: true };
         if tail.drafting.is_some() {
-            return self.batch.push(at(row.pos.0, row.token, true), Some(&tail.guess)).then_some(1);
+            return self.batch.push(own, Some(&tail.guess)).then_some(1);
         }
-        let states = tail.before.chunks_exact(tail.last.len());
-        let mut backlog = tail.tokens.iter().zip(states).zip(tail.start..);
-        let pushed = backlog.all(|((token, before), pos)| self.batch.push(at(pos, *token, false), Some(before)));
-        let pushed = pushed && self.batch.push(at(row.pos.0, row.token, true), Some(&tail.last));
+        let pushed = tail.backlog(row.seq).all(|(row, before)| self.batch.push(row, Some(before)));
+        let pushed = pushed && self.batch.push(own, Some(&tail.last));
         pushed.then_some(tail.tokens.len() + 1)
     }
 
@@ -211,7 +239,7 @@ impl MtpHead {
         let tail = &mut self.sequences[row.seq.0 as usize];
         if tail.drafting.is_none() {
             tail.caught_up();
-            tail.first = row.token;
+            tail.first = (row.token, row.pos.0);
         }
         tail.drafting = Some(row.pos.0 + 1);
         match self.context.hidden(index) {
@@ -226,15 +254,15 @@ impl MtpHead {
         let Some(tail) = self.sequences.get_mut(seq) else { return };
         if tail.drafting.take().is_some() {
             tail.ahead = Some(tail.first);
-            self.memory.truncate(SeqId(seq as u32), Pos(tail.start + 1));
+            self.memory.truncate(SeqId(seq as u32), Pos(tail.first.1 + 1));
         }
     }
 
     /// The trunk does not process what a draft began with.
     fn drop_ahead(&mut self, seq: usize) {
         let Some(tail) = self.sequences.get_mut(seq) else { return };
-        if tail.ahead.take().is_some() {
-            self.memory.truncate(SeqId(seq as u32), Pos(tail.start));
+        if let Some((_, pos)) = tail.ahead.take() {
+            self.memory.truncate(SeqId(seq as u32), Pos(pos));
         }
     }
 
@@ -242,35 +270,33 @@ impl MtpHead {
     fn catch_up(&mut self, seq: usize) {
         let n_batch = self.context.n_batch();
         let id = SeqId(seq as u32);
-        let tail = &self.sequences[seq];
-        let n_embd = tail.last.len();
-        let mut pos = tail.start;
-        for (tokens, before) in tail.tokens.chunks(n_batch).zip(tail.before.chunks(n_batch * n_embd)) {
+        let mut n_done = 0;
+        while n_done < self.sequences[seq].tokens.len() {
             self.batch.clear();
-            let rows = tokens.iter().zip(before.chunks_exact(n_embd)).zip(pos..);
-            let mut rows =
-                rows.map(|((&token, before), pos)| (BatchRow { seq: id, pos: Pos(pos), token, output: false }, before));
-            let pushed = rows.all(|(row, before)| self.batch.push(row, Some(before)));
+            let tail = &self.sequences[seq];
+            let n_rows = n_batch.min(tail.tokens.len() - n_done);
+            let pushed =
+                tail.backlog(id).skip(n_done).take(n_rows).all(|(row, before)| self.batch.push(row, Some(before)));
             if !pushed || self.context.process(&mut self.batch) != 0 {
                 return self.lost(seq);
             }
-            pos += tokens.len() as u32;
-            self.memory.reached(id, Pos(pos));
+            n_done += n_rows;
+            self.memory.reached(id, Pos(self.sequences[seq].positions[n_done - 1] + 1));
         }
         self.sequences[seq].caught_up();
     }
 
     /// Brings the head's cache up to the trunk's end `end`, so that its rows can be saved. Returns the hidden state that it
-    /// goes on from.
-    pub(super) fn save(&mut self, seq: SeqId, end: Pos) -> Result<Vec<u8>, StateError> {
+    /// goes on from, and where its rows lie.
+    pub(super) fn save(&mut self, seq: SeqId, end: Pos) -> Result<(Vec<u8>, Option<Extent>), StateError> {
         self.settle(seq.0 as usize);
         let Some(tail) = self.sequences.get(seq.0 as usize) else { return Err(StateError(-1)) };
         let hidden = tail.last.iter().flat_map(|x| x.to_le_bytes()).collect();
-        if tail.start != end.0 || !self.context.holds(seq, end) {
-            // It lost its past in a failed pass; a state without it would be a lie.
+        let extent = self.context.extent(seq)?;
+        if tail.torn || tail.start != end.0 || !extent.is_whole(end) {
             return Err(StateError(-1));
         }
-        Ok(hidden)
+        Ok((hidden, Some(extent)))
     }
 
     /// A donor's rows must be there before they are shared.
@@ -293,7 +319,7 @@ impl MtpHead {
         if hidden.len() != n_embd * 4 {
             return Err(StateError(-1));
         }
-        *tail = Tail { start: end.0, ..Tail::new(n_embd) };
+        *tail = Tail::at(n_embd, end.0);
         for (to, from) in tail.last.iter_mut().zip(hidden.chunks_exact(4)) {
             *to = f32::from_le_bytes([from[0], from[1], from[2], from[3]]);
         }
@@ -309,6 +335,7 @@ impl MtpHead {
         let tail = &mut self.sequences[seq];
         tail.drafting = None;
         tail.ahead = None;
+        tail.torn = true;
         tail.caught_up();
     }
 }

@@ -14,9 +14,13 @@ use super::ffi;
 use super::memory::Memory;
 use super::model::Model;
 use super::mtp::MtpHead;
-use super::state::{StateError, append, split};
+use super::state::{Extent, StateError, append, split};
+use super::vision::Vision;
 use crate::config::EngineConfig;
-use crate::engine::{BatchRow, DraftRow, ModelRunner, Restore, RunnerError, RunnerErrorKind, RunnerFacts, Saved};
+use crate::engine::{
+    BatchRow, DraftRow, Embedding, Gallery, ModelRunner, Picture, PromptItem, Restore, RunnerError, RunnerErrorKind,
+    RunnerFacts, Saved,
+};
 use crate::units::{Bytes, Pos, SeqId};
 
 const PROCESS: &str = "llama_process";
@@ -27,6 +31,7 @@ pub struct LlamaRunner {
     batch: Batch,
     memory: Memory,
     mtp: Option<MtpHead>,
+    vision: Option<Vision>,
     /// Which rows of the last successful step have logits.
     outputs: Vec<bool>,
     facts: RunnerFacts,
@@ -64,8 +69,16 @@ impl LlamaRunner {
             steady_width: context.is_on_device(),
             point_bytes,
             eog: vocab.eog.clone(),
+            vision: None,
         };
-        Ok(LlamaRunner { batch, memory, mtp, outputs: Vec::new(), facts, context })
+        Ok(LlamaRunner { batch, memory, mtp, vision: None, outputs: Vec::new(), facts, context })
+    }
+
+    /// With eyes for the same model.
+    pub fn with_vision(mut self, vision: Vision) -> LlamaRunner {
+        self.facts.vision = Some(vision.facts().clone());
+        self.vision = Some(vision);
+        self
     }
 
     /// What model and context take now, by kind of memory.
@@ -95,12 +108,20 @@ impl LlamaRunner {
         self.context.rollback_tokens()
     }
 
+    /// Is the token one of the vocabulary; pictures need eyes.
+    fn known(&self, item: PromptItem) -> bool {
+        match item {
+            PromptItem::Token(token) => token.index() < self.facts.n_vocab,
+            PromptItem::Picture(_) => self.vision.is_some(),
+        }
+    }
+
     fn acceptable(&self, rows: &[BatchRow]) -> bool {
         let n_outputs = rows.iter().filter(|row| row.output).count();
         !rows.is_empty()
             && rows.len() <= self.facts.n_batch
             && n_outputs <= self.facts.n_outputs_max
-            && rows.iter().all(|row| row.token.index() < self.facts.n_vocab)
+            && rows.iter().all(|row| self.known(row.item))
             && self.memory.books().continues(rows)
     }
 }
@@ -110,9 +131,14 @@ impl ModelRunner for LlamaRunner {
         &self.facts
     }
 
-    fn step(&mut self, rows: &[BatchRow]) -> Result<(), RunnerError> {
+    fn encode(&mut self, picture: &Picture) -> Result<Embedding, RunnerError> {
+        let blind = RunnerError { call: "encoding a picture", kind: RunnerErrorKind::InvalidBatch, code: None };
+        self.vision.as_mut().ok_or(blind)?.encode(picture)
+    }
+
+    fn step_seeing(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError> {
         self.outputs.clear();
-        if !self.acceptable(rows) || !self.batch.fill(rows) {
+        if !self.acceptable(rows) || !self.batch.fill(rows, gallery) {
             return Err(RunnerError { call: PROCESS, kind: RunnerErrorKind::InvalidBatch, code: None });
         }
         if let Some(head) = &mut self.mtp {
@@ -167,7 +193,8 @@ impl ModelRunner for LlamaRunner {
     }
 
     fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError> {
-        let end = self.memory.books().next(seq).filter(|end| from <= *end && end.0 > 0);
+        let books = self.memory.books();
+        let end = books.next(seq).filter(|end| from <= *end && end.0 > 0 && books.is_whole(seq));
         let Some(end) = end.filter(|_| self.facts.point_bytes.is_some()) else { return Err(refused(SAVE)) };
         self.copy_out(seq, from, end).map_err(|error| state_error(SAVE, error))
     }
@@ -194,12 +221,16 @@ const RESTORE: &str = "restoring a state";
 
 impl LlamaRunner {
     fn copy_out(&mut self, seq: SeqId, from: Pos, end: Pos) -> Result<Saved, StateError> {
-        let hidden = match &mut self.mtp {
+        let (hidden, head_extent) = match &mut self.mtp {
             Some(head) => head.save(seq, end)?,
-            None => Vec::new(),
+            None => (Vec::new(), None),
         };
+        let extent = self.context.extent(seq)?;
+        if !extent.is_whole(end) {
+            return Err(StateError(-1));
+        }
         let mut saved = Saved::default();
-        append(&mut saved.point, &end.0.to_le_bytes());
+        append(&mut saved.point, &places(end, extent, head_extent));
         self.context.save_recurrent(seq, &mut saved.point)?;
         append(&mut saved.point, &hidden);
         if from < end {
@@ -217,7 +248,7 @@ impl LlamaRunner {
         let &Restore { seq, donor, kept, rows, point, end } = restore;
         let wrong = StateError(-1);
         let [at, recurrent, hidden] = split(point).ok_or(wrong)?;
-        if *at != end.0.to_le_bytes() {
+        if !at.starts_with(&end.0.to_le_bytes()) {
             return Err(wrong);
         }
         if let Some(head) = &mut self.mtp {
@@ -239,16 +270,24 @@ impl LlamaRunner {
             }
         }
         self.context.restore_recurrent(seq, recurrent)?;
-        let whole = next == end && self.context.holds(seq, end);
-        let head_whole = match &mut self.mtp {
+        let head_extent = match &mut self.mtp {
             Some(head) => {
                 head.restored(seq, end, hidden)?;
-                head.context_mut().holds(seq, end)
+                Some(head.context_mut().extent(seq)?)
             }
-            None => true,
+            None => None,
         };
-        if whole && head_whole { Ok(()) } else { Err(wrong) }
+        let extent = self.context.extent(seq)?;
+        if next == end && at == places(end, extent, head_extent) { Ok(()) } else { Err(wrong) }
     }
+}
+
+/// Where a state ends, and where what the memories hold of it begins and ends: what must be there again when it is put back.
+fn places(end: Pos, trunk: Extent, head: Option<Extent>) -> Vec<u8> {
+    let mut all = end.0.to_le_bytes().to_vec();
+    all.extend(trunk.bytes());
+    all.extend(head.into_iter().flat_map(Extent::bytes));
+    all
 }
 
 fn refused(call: &'static str) -> RunnerError {

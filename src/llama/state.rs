@@ -17,6 +17,33 @@ use crate::units::{Pos, SeqId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateError(pub i32);
 
+/// First and last position of the attention rows, -1 without any; last position of the recurrent state, where there is one.
+///
+/// After a picture the last position lies before the end by more than one, and the MTP head has no rows of pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    first: i32,
+    last: i32,
+    recurrent: Option<i32>,
+}
+
+impl Extent {
+    /// Can it be all of a sequence up to `end`.
+    pub fn is_whole(self, end: Pos) -> bool {
+        let ends = (-1..position(end)).contains(&self.last);
+        ends && self.recurrent.is_none_or(|recurrent| recurrent == self.last && self.first == self.last.min(0))
+    }
+
+    /// For a saved point.
+    pub fn bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        for (to, number) in bytes.chunks_exact_mut(4).zip([self.first, self.last, self.recurrent.unwrap_or(-1)]) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+}
+
 fn checked(code: i32) -> Result<(), StateError> {
     if code == 0 { Ok(()) } else { Err(StateError(code)) }
 }
@@ -83,14 +110,13 @@ impl Context {
         }
     }
 
-    /// Does the memory hold positions `0..end` of the sequence, the recurrent state with them.
-    pub(super) fn holds(&mut self, seq: SeqId, end: Pos) -> bool {
+    /// Where what the memory holds of the sequence begins and ends.
+    pub(super) fn extent(&mut self, seq: SeqId) -> Result<Extent, StateError> {
         let mut extent = [0i32; 3];
         // SAFETY: the context is alive, and the call writes three numbers.
-        let code = unsafe { ffi::plateau_state_extent(self.raw(), id(seq), extent.as_mut_ptr()) };
-        let last = position(end) - 1;
-        let recurrent = if self.is_recurrent() { last } else { -1 };
-        code == 0 && extent == [if last < 0 { -1 } else { 0 }, last, recurrent]
+        checked(unsafe { ffi::plateau_state_extent(self.raw(), id(seq), extent.as_mut_ptr()) })?;
+        let [first, last, recurrent] = extent;
+        Ok(Extent { first, last, recurrent: if self.is_recurrent() { Some(recurrent) } else { None } })
     }
 }
 

@@ -16,6 +16,8 @@ use super::cards::{CardFamilies, CardGauges};
 use super::drafts::DraftMetrics;
 use super::kernels::{KernelMetrics, KernelReader, KernelState};
 use super::names;
+use super::picture_files::PictureFileMetrics;
+use super::pictures::PictureMetrics;
 use super::prefix::{CacheGauges, CacheMetrics};
 use super::records::{DraftRecord, EngineAges, EngineGauges, Outcome, RequestRecord};
 
@@ -67,6 +69,8 @@ struct Inner {
     cards: CardFamilies,
     drafts: DraftMetrics,
     cache: CacheMetrics,
+    pictures: PictureMetrics,
+    picture_files: PictureFileMetrics,
     kernels: KernelMetrics,
 }
 
@@ -112,6 +116,8 @@ impl Metrics {
             cards: CardFamilies::new(r),
             drafts: DraftMetrics::new(r),
             cache: CacheMetrics::new(r),
+            pictures: PictureMetrics::new(r),
+            picture_files: PictureFileMetrics::new(r),
             kernels,
             registry,
         };
@@ -206,6 +212,41 @@ impl Metrics {
     /// The prefix cache after a step.
     pub fn set_cache(&self, gauges: &CacheGauges) {
         self.inner.cache.set(gauges);
+    }
+
+    /// A picture was encoded.
+    pub fn picture_encoded(&self, took: Duration, n_pixels: u64) {
+        self.inner.pictures.encoded(took, n_pixels);
+    }
+
+    pub fn picture_failed(&self) {
+        self.inner.pictures.failed();
+    }
+
+    /// Pictures of a prompt that did not have to be encoded: their rows were restored, or their encoding was still there.
+    pub fn pictures_found(&self, n_restored: usize, n_kept: usize) {
+        self.inner.pictures.found("restored", n_restored);
+        self.inner.pictures.found("gallery", n_kept);
+    }
+
+    /// A picture of a request was decoded and brought to size.
+    pub fn picture_decoded(&self, kind: &'static str, n_pixels: u64, took: Duration) {
+        self.inner.picture_files.decoded(kind, n_pixels, took);
+    }
+
+    /// A picture was fetched.
+    pub fn picture_fetched(&self, took: Duration) {
+        self.inner.picture_files.fetched(took);
+    }
+
+    /// A request was refused for one of its pictures, for the reason of the error's public code.
+    pub fn picture_refused(&self, code: &'static str) {
+        self.inner.picture_files.refused(code);
+    }
+
+    /// Bytes of encoded pictures now.
+    pub fn set_picture_cache(&self, bytes: u64) {
+        self.inner.pictures.set_bytes(bytes);
     }
 
     /// All metrics as OpenMetrics text (`application/openmetrics-text; version=1.0.0`).

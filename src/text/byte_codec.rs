@@ -6,8 +6,9 @@ use crate::gguf::{TokenKind, VocabFacts};
 use crate::units::Token;
 
 /// Tokens above the 256 bytes, in order of their ids: 256 `<|im_start|>`, 257 `<|im_end|>` (ends a generation), 258 `<think>`,
-/// 259 `</think>`, 260 `<tool_call>`, 261 `</tool_call>`, 262 `<|endoftext|>` (ends a generation). `n_vocab` is 263, no BOS.
-const SPECIAL: [(&str, TokenKind); 7] = [
+/// 259 `</think>`, 260 `<tool_call>`, 261 `</tool_call>`, 262 `<|endoftext|>` (ends a generation), 263 `<|vision_start|>`,
+/// 264 `<|vision_end|>`, 265 `<|image_pad|>` (where a picture goes). `n_vocab` is 266, no BOS.
+const SPECIAL: [(&str, TokenKind); 10] = [
     ("<|im_start|>", TokenKind::Control),
     ("<|im_end|>", TokenKind::Control),
     ("<think>", TokenKind::UserDefined),
@@ -15,6 +16,9 @@ const SPECIAL: [(&str, TokenKind); 7] = [
     ("<tool_call>", TokenKind::UserDefined),
     ("</tool_call>", TokenKind::UserDefined),
     ("<|endoftext|>", TokenKind::Control),
+    ("<|vision_start|>", TokenKind::Control),
+    ("<|vision_end|>", TokenKind::Control),
+    ("<|image_pad|>", TokenKind::Control),
 ];
 
 /// Bytes are tokens 0..=255; the user-defined texts of `SPECIAL` are one token each.

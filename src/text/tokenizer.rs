@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn vocabulary_answers_by_id_and_by_text() {
         let tokenizer = tokenizer();
-        assert_eq!(tokenizer.n_vocab(), 263);
+        assert_eq!(tokenizer.n_vocab(), 266);
         assert_eq!(tokenizer.special("</think>"), Some(Token(259)));
         assert_eq!(tokenizer.special("a"), None);
         assert!(tokenizer.is_eog(Token(257)) && tokenizer.is_eog(Token(262)) && !tokenizer.is_eog(Token(256)));

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use plateau::api::{ApiState, BuildInfo, ModelInfo, Preparing, router};
+use plateau::api::{ApiState, BuildInfo, ModelInfo, Pictures, Preparing, router};
 use plateau::chat::{ChatTemplate, TemplateOrigin};
 use plateau::config::Profile;
 use plateau::engine::{Engine, EngineSettings, FakeRunner, Handle, Joiner, PrefixSettings};
@@ -27,7 +27,9 @@ pub const TEMPLATE: &str = "\
 {{ m.reasoning_content }}
 </think>
 
-{% endif %}{{ m.content }}<|im_end|>
+{% endif %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}\
+{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}\
+{% endfor %}{% endif %}<|im_end|>
 {% endfor %}\
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% if enable_thinking is defined and enable_thinking is false %}<think>
@@ -82,10 +84,28 @@ pub async fn start_model(
     change: impl FnOnce(&mut Profile),
     describe: impl FnOnce(&mut ModelInfo),
 ) -> Server {
+    start_state(runner, change, |state| {
+        let mut info = (*state.model).clone();
+        describe(&mut info);
+        state.model = Arc::new(info);
+    })
+    .await
+}
+
+/// Starts with a profile and whatever else handlers see changed.
+pub async fn start_state(
+    runner: FakeRunner,
+    change: impl FnOnce(&mut Profile),
+    adjust: impl FnOnce(&mut ApiState),
+) -> Server {
     let mut profile = Profile::demo();
     profile.sampling.temperature = 0.0;
     change(&mut profile);
-    let settings = EngineSettings { queue_capacity: profile.engine.queue_capacity as usize, prefill_chunk_tokens: 64 };
+    let settings = EngineSettings {
+        queue_capacity: profile.engine.queue_capacity as usize,
+        prefill_chunk_tokens: 64,
+        picture_cache_bytes: 0,
+    };
     let metrics = Metrics::new();
     let counted = metrics.clone();
     let ram_bytes = profile.cache.ram_mib.map_or(64, u64::from) << 20;
@@ -94,19 +114,19 @@ pub async fn start_model(
         Engine::with_cache(move || Ok::<_, String>(runner.loaded()), settings, cache, counted)
     });
     let (handle, joiner) = spawned.await.unwrap().unwrap();
-    let mut info = model(&handle);
-    describe(&mut info);
-    let state = ApiState {
+    let mut state = ApiState {
+        pictures: Pictures::new(&profile.pictures, handle.facts().vision.clone(), metrics.clone()),
         handle: handle.clone(),
         tokenizer: Tokenizer::bytes_for_tests(),
         template: Arc::new(ChatTemplate::new(TEMPLATE.to_owned(), "", "<|im_end|>", 1_000_000).unwrap()),
-        model: Arc::new(info),
+        model: Arc::new(model(&handle)),
         preparing: Preparing::new(&profile.engine),
         profile: Arc::new(profile),
         metrics: metrics.clone(),
         grammars: plateau::chat::constraint::grammars(&Tokenizer::bytes_for_tests()).unwrap(),
         build: Arc::new(BuildInfo { version: "1.2.3".into(), backend: "fake".into() }),
     };
+    adjust(&mut state);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router(state)).await });

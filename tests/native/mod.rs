@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use plateau::config::{CacheType, EngineConfig, FlashAttention, ModelConfig, Profile};
-use plateau::engine::{BatchRow, ModelRunner};
+use plateau::engine::{BatchRow, ModelRunner, PromptItem};
 use plateau::llama::{ContextOptions, LlamaRunner, Model, MtpCache};
 use plateau::units::{Pos, SeqId, Token};
 
@@ -82,7 +82,7 @@ pub fn rows(seq: u32, start: u32, tokens: &[Token]) -> Vec<BatchRow> {
     let row = |(i, token): (usize, &Token)| BatchRow {
         seq: SeqId(seq),
         pos: Pos(start + i as u32),
-        token: *token,
+        item: PromptItem::Token(*token),
         output: i == last,
     };
     tokens.iter().enumerate().map(row).collect()

@@ -12,7 +12,7 @@ pub use completion::CompletionBody;
 pub use generation::{CacheMembers, GenerationBody, SpeculativeBody, SpeculativeMembers};
 pub use ops::{DetokenizeBody, TokenizeBody};
 pub use response::{
-    CacheBody, CachedTokens, ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, CompletionChoice,
-    CompletionLogprobs, Delta, DraftBody, Envelope, Message, MessageCall, MessageFunction, PromptProgress,
-    ReasoningTokens, TimingsBody, TokenEntry, TopEntry, UsageBody,
+    CacheBody, ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, CompletionChoice,
+    CompletionLogprobs, Delta, DraftBody, Envelope, Message, MessageCall, MessageFunction, PromptDetails,
+    PromptProgress, ReasoningTokens, TimingsBody, TokenEntry, TopEntry, UsageBody,
 };

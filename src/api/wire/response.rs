@@ -24,14 +24,17 @@ pub struct UsageBody {
     pub prompt_tokens: usize,
     pub completion_tokens: usize,
     pub total_tokens: usize,
-    pub prompt_tokens_details: CachedTokens,
+    pub prompt_tokens_details: PromptDetails,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_tokens_details: Option<ReasoningTokens>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CachedTokens {
+pub struct PromptDetails {
     pub cached_tokens: usize,
+    /// Rows of pictures, which `prompt_tokens` includes. Only where the request has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_tokens: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

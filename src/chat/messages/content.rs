@@ -1,26 +1,48 @@
-//! The `content` of a message -> one string.
+//! The `content` of a message -> one string, or a list of strings and pictures.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::RequestError;
+use super::{NormaliseOptions, RequestError};
+use crate::chat::pictures::PART_TYPES;
 
-/// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them.
-pub(super) fn text_of(content: Option<&Value>, path: &str) -> Result<String, RequestError> {
+/// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them. With pictures it is a list
+/// of parts in their order. Guarded.
+pub(super) fn read(content: Option<&Value>, path: &str, options: &NormaliseOptions<'_>) -> Result<Value, RequestError> {
     match content {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
+        None | Some(Value::Null) => Ok("".into()),
+        Some(Value::String(text)) => Ok((options.guard)(text).into()),
         Some(Value::Array(parts)) => {
-            let mut text = String::new();
+            // Texts around pictures, one more than these.
+            let mut texts = vec![String::new()];
             for (index, part) in parts.iter().enumerate() {
-                text.push_str(part_text(part, &format!("{path}[{index}]"))?);
+                match part_text(part, &format!("{path}[{index}]"))? {
+                    Some(text) => texts.last_mut().into_iter().for_each(|last| last.push_str(text)),
+                    None => texts.push(String::new()),
+                }
             }
-            Ok(text)
+            Ok(joined(&texts, options))
         }
         Some(other) => {
             let message = format!("{path} is {}; it must be a string or a list of parts", kind_of(other));
             Err(RequestError::invalid(path, message))
         }
     }
+}
+
+fn joined(texts: &[String], options: &NormaliseOptions<'_>) -> Value {
+    if let [text] = texts {
+        return (options.guard)(text).into();
+    }
+    let mut parts = Vec::new();
+    for (i, text) in texts.iter().enumerate() {
+        if i > 0 {
+            parts.push(options.picture.clone());
+        }
+        if !text.is_empty() {
+            parts.push(json!({ "type": "text", "text": (options.guard)(text) }));
+        }
+    }
+    parts.into()
 }
 
 /// How a client's accounting block begins, which it puts before its system prompt with a number that changes every time.
@@ -41,7 +63,8 @@ pub(super) fn without_billing(content: Option<&Value>) -> Option<Value> {
     }
 }
 
-fn part_text<'v>(part: &'v Value, path: &str) -> Result<&'v str, RequestError> {
+/// `None`: a picture.
+fn part_text<'v>(part: &'v Value, path: &str) -> Result<Option<&'v str>, RequestError> {
     let Value::Object(fields) = part else {
         let message =
             format!("{path} is {}; a part is an object, e.g. {{\"type\":\"text\",\"text\":\"...\"}}", kind_of(part));
@@ -54,19 +77,21 @@ fn part_text<'v>(part: &'v Value, path: &str) -> Result<&'v str, RequestError> {
     let field = match kind {
         "text" | "input_text" | "output_text" => "text",
         "refusal" => "refusal",
-        "image_url" | "input_image" | "image" => {
-            let message =
-                format!("{path} is a picture, but this model has no vision; remove it or describe it in text");
-            return Err(RequestError::unsupported(path, message));
+        // All that is left of one that was taken out.
+        "image" if fields.len() == 1 => return Ok(None),
+        kind if PART_TYPES.contains(&kind) => {
+            let message = format!("{path} is a picture, which is not taken here; remove it or describe it in text");
+            return Err(RequestError::no_vision(path, message));
         }
         other => {
-            let message =
-                format!("unknown content part {other:?}; known are text, input_text, output_text and refusal");
+            let message = format!(
+                "unknown content part {other:?}; known are text, input_text, output_text, refusal, image_url and input_image"
+            );
             return Err(RequestError::invalid(format!("{path}.type"), message));
         }
     };
     match fields.get(field) {
-        Some(Value::String(text)) => Ok(text),
+        Some(Value::String(text)) => Ok(Some(text)),
         other => {
             let found = other.map_or("missing", kind_of);
             let message = format!("{path}.{field} is {found}; it must be a string");
@@ -76,7 +101,7 @@ fn part_text<'v>(part: &'v Value, path: &str) -> Result<&'v str, RequestError> {
 }
 
 /// For messages: what kind of JSON value was found.
-pub(super) fn kind_of(value: &Value) -> &'static str {
+pub(in crate::chat) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

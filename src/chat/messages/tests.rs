@@ -12,7 +12,8 @@ fn marked(text: &str) -> String {
 }
 
 fn run(messages: Value, guard: &dyn Fn(&str) -> String) -> Result<Vec<Value>, RequestError> {
-    let options = NormaliseOptions { late_system_wrapper: "(system: {})", guard, max_messages: 8 };
+    let picture = json!({"type": "image"});
+    let options = NormaliseOptions { late_system_wrapper: "(system: {})", guard, picture: &picture, max_messages: 8 };
     normalise(messages.as_array().unwrap(), &options)
 }
 
@@ -74,15 +75,27 @@ fn text_parts_are_joined() {
 }
 
 #[test]
-fn a_picture_is_refused_by_its_index_on_a_model_without_vision() {
+fn a_picture_that_was_not_taken_out_is_refused_by_its_index() {
     for kind in ["image_url", "input_image", "image"] {
         let parts = json!([{"type": "text", "text": "look"}, {"type": kind, "image_url": {"url": "data:"}}]);
         let messages = json!([{"role": "user", "content": "a"}, {"role": "user", "content": parts}]);
         let error = run(messages, &marked).unwrap_err();
-        assert_eq!(error.kind, RequestErrorKind::Unsupported);
+        assert_eq!(error.kind, RequestErrorKind::NoVision);
         assert_eq!(error.param.as_deref(), Some("messages[1].content[1]"));
-        assert!(error.message.contains("no vision"));
+        assert!(error.message.contains("is a picture"));
     }
+}
+
+#[test]
+fn content_with_pictures_stays_a_list_of_guarded_texts_and_pictures() {
+    let (image, text) = (json!({"type": "image"}), |text: &str| json!({"type": "text", "text": text}));
+    let messages = json!([
+        {"role": "user", "content": [text("a"), text("b"), image, image, text("c")]},
+        {"role": "tool", "content": [image]}]);
+    let read = run(messages, &marked).unwrap();
+    let guarded = |plain: &str| text(&marked(plain));
+    assert_eq!(read[0]["content"], json!([guarded("ab"), image, image, guarded("c")]));
+    assert_eq!(read[1]["content"], json!([image]));
 }
 
 #[test]

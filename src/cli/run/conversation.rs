@@ -1,6 +1,7 @@
 //! A conversation on the engine: messages so far, one answer at a time, streamed to the screen. Prepared like a request of
 //! the API, through `chat`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use crate::chat::request::{ChatRequest, GenerationFields};
 use crate::chat::{ChatTemplate, OutputDelta, OutputParser};
 use crate::cli::progress::{self, Bar};
 use crate::config::Profile;
-use crate::engine::{Event, Finish, FinishReason, Handle};
+use crate::engine::{Event, Finish, FinishReason, Handle, Picture};
 use crate::grammar::Grammars;
 
 /// Prompts with fewer new tokens are read before a bar would be noticed.
@@ -33,6 +34,10 @@ pub struct Conversation {
     grammars: Grammars,
     system: Option<Value>,
     messages: Vec<Value>,
+    /// Of all messages, in order.
+    pictures: Vec<Arc<Picture>>,
+    /// Not in a message yet.
+    shown: Vec<Arc<Picture>>,
 }
 
 /// What an answer consists of so far.
@@ -51,20 +56,34 @@ impl Conversation {
         system: Option<&str>,
     ) -> Conversation {
         let system = system.map(|text| json!({"role": "system", "content": text}));
-        Conversation { profile, handle, template, grammars, messages: system.iter().cloned().collect(), system }
+        let messages = system.iter().cloned().collect();
+        Conversation { profile, handle, template, grammars, system, messages, pictures: Vec::new(), shown: Vec::new() }
+    }
+
+    /// For tests.
+    #[cfg(test)]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Puts pictures in front of the next message.
+    pub fn show(&mut self, pictures: Vec<Arc<Picture>>) {
+        self.shown.extend(pictures);
     }
 
     /// Forgets everything but the system message.
     pub fn reset(&mut self) {
         self.messages = self.system.iter().cloned().collect();
+        self.pictures.clear();
     }
 
     /// Says `text` and streams the answer. A message that cannot be answered (`Failure::Usage`) is taken back.
     pub async fn say(&mut self, text: String, screen: &mut Screen) -> Result<Ended, Failure> {
-        self.messages.push(json!({"role": "user", "content": text}));
+        let n_shown = self.shown.len();
+        self.ask(&text);
         let prepared = self.prepare();
         if prepared.is_err() {
-            self.messages.pop();
+            self.take_back(n_shown);
         }
         let mut prepared = prepared?;
         let (Some(request), Some(format)) = (prepared.requests.pop(), prepared.format) else {
@@ -73,7 +92,7 @@ impl Conversation {
         let mut events = match self.handle.submit(request) {
             Ok(events) => events,
             Err(refused) => {
-                self.messages.pop();
+                self.take_back(n_shown);
                 return Err(Failure::Usage(refused.to_string()));
             }
         };
@@ -112,10 +131,31 @@ impl Conversation {
         Ok(ended)
     }
 
+    /// A message of the user, with the pictures that wait for one.
+    fn ask(&mut self, text: &str) {
+        let content = match self.shown.len() {
+            0 => json!(text),
+            n => {
+                let mut parts = vec![json!({"type": "image"}); n];
+                parts.push(json!({"type": "text", "text": text}));
+                Value::from(parts)
+            }
+        };
+        self.pictures.append(&mut self.shown);
+        self.messages.push(json!({"role": "user", "content": content}));
+    }
+
+    /// The last message; its pictures wait for another one.
+    fn take_back(&mut self, n_pictures: usize) {
+        self.messages.pop();
+        self.shown = self.pictures.split_off(self.pictures.len() - n_pictures);
+    }
+
     fn prepare(&self) -> Result<Prepared, Failure> {
         let id = uuid::Uuid::new_v4();
         let request = ChatRequest {
             messages: self.messages.clone(),
+            pictures: self.pictures.clone(),
             generation: GenerationFields { progress: true, ..GenerationFields::default() },
             ..ChatRequest::default()
         };

@@ -28,6 +28,7 @@ fn model_27b() -> ModelSizes {
         head_dim_k: 256,
         head_dim_v: 256,
         n_ctx_train: 262_144,
+        pictures: None,
     }
 }
 

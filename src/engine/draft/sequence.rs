@@ -62,7 +62,7 @@ impl SequenceDrafts {
     pub fn new(params: SpeculativeParams, prompt: &[PromptItem]) -> SequenceDrafts {
         let text = (params.lookup_max > 0).then(|| {
             let mut text = Text { history: Vec::with_capacity(prompt.len()), lookup: Lookup::new(prompt.len()) };
-            prompt.iter().for_each(|PromptItem::Token(token)| text.push(*token));
+            prompt.iter().filter_map(PromptItem::token).for_each(|token| text.push(token));
             text
         });
         SequenceDrafts {

@@ -13,7 +13,7 @@ const CLOSE: Token = Token(259);
 const CALL: Token = Token(260);
 const CALL_END: Token = Token(261);
 const EOG: [Token; 2] = [Token(257), Token(262)];
-const N_VOCAB: usize = 263;
+const N_VOCAB: usize = 266;
 
 fn tokenizer() -> Tokenizer {
     Tokenizer::bytes_for_tests()

@@ -3,7 +3,8 @@
 //! Pure: the prompt's length and its marks in, places out. The same prompt always gets the same places, with and without a
 //! cache, so that a restored run computes the very steps of a cold one from there on.
 
-use crate::engine::request::{Mark, MarkKind};
+use crate::engine::picture::PictureRow;
+use crate::engine::request::{Mark, MarkKind, PromptItem, whole};
 
 /// Messages at the end of a prompt before each of which a state is saved, however close they are: what clients edit.
 const LAST_MESSAGES: usize = 4;
@@ -31,15 +32,19 @@ pub fn interval_tokens(n_ctx: usize, point_bytes: u64, budget: u64) -> usize {
     n_ctx.div_ceil(n_points).next_power_of_two().max(MIN_INTERVAL)
 }
 
-/// Places in a prompt of `n_items`, ascending, each in `1..n_items`: the last one leaves one item to process. `interval` is
-/// in items.
-pub fn plan(n_items: usize, marks: &[Mark], interval: usize) -> Vec<Mark> {
-    let Some(last) = n_items.checked_sub(1).filter(|last| *last > 0) else { return Vec::new() };
+/// Places in a prompt, ascending, each in `1..items.len()`: the last one leaves one item to process. `interval` is in items.
+/// None lies inside a picture; there is one after each.
+pub fn plan(items: &[PromptItem], marks: &[Mark], interval: usize) -> Vec<Mark> {
+    let Some(last) = items.len().checked_sub(1).filter(|last| *last > 0) else { return Vec::new() };
     let mut places: Vec<Mark> = spaced(marks, interval).filter(|mark| (1..=last).contains(&mark.at)).collect();
     places.extend((1..).map(|i| i * interval.max(1)).take_while(|at| *at < last).map(grid));
     let steps = TAIL_STEPS.iter().filter(|step| **step < interval);
     places.extend(steps.map(|step| last.saturating_sub(*step) / step * step).filter(|at| *at > 0).map(grid));
     places.push(Mark { at: last, kind: MarkKind::PromptEnd });
+    places.iter_mut().for_each(|place| place.at = whole(items, place.at));
+    places.retain(|place| place.at > 0);
+    let ends = items[..last].iter().zip(1..).filter(|(item, _)| item.picture().is_some_and(PictureRow::is_last));
+    places.extend(ends.map(|(_, at)| Mark { at, kind: MarkKind::Picture }));
     places.sort_by_key(|mark| (mark.at, std::cmp::Reverse(likelihood(mark.kind))));
     places.dedup_by_key(|mark| mark.at);
     places
@@ -77,6 +82,8 @@ pub(super) fn likelihood(kind: MarkKind) -> u32 {
         MarkKind::Turn => 12,
         MarkKind::AnswerEnd => 8,
         MarkKind::PromptEnd | MarkKind::Message => 6,
+        // Pictures are dear: their encoding is saved with their rows.
+        MarkKind::Picture => 5,
         MarkKind::ThinkingEnd => 3,
         MarkKind::Thinking => 2,
         MarkKind::Grid => 1,
@@ -88,6 +95,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::engine::picture::{Grid, PictureKey};
+    use crate::units::Token;
+
+    fn words(n: usize) -> Vec<PromptItem> {
+        vec![PromptItem::Token(Token(7)); n]
+    }
+
+    fn picture(nx: u16, ny: u16) -> Vec<PromptItem> {
+        PictureRow::all(PictureKey(1), Grid { nx, ny }).map(PromptItem::Picture).collect()
+    }
 
     fn at(places: &[Mark]) -> Vec<usize> {
         places.iter().map(|mark| mark.at).collect()
@@ -95,10 +112,10 @@ mod tests {
 
     #[test]
     fn a_prompt_without_marks_is_saved_by_the_interval_and_near_its_end() {
-        assert_eq!(at(&plan(500, &[], 128)), [128, 256, 384, 499]);
-        assert_eq!(at(&plan(10_000, &[], 8192)), [6144, 8192, 9216, 9856, 9999]);
-        assert_eq!(at(&plan(2, &[], 128)), [1]);
-        assert!(plan(1, &[], 128).is_empty() && plan(0, &[], 128).is_empty());
+        assert_eq!(at(&plan(&words(500), &[], 128)), [128, 256, 384, 499]);
+        assert_eq!(at(&plan(&words(10_000), &[], 8192)), [6144, 8192, 9216, 9856, 9999]);
+        assert_eq!(at(&plan(&words(2), &[], 128)), [1]);
+        assert!(plan(&words(1), &[], 128).is_empty() && plan(&words(0), &[], 128).is_empty());
     }
 
     /// Users lost every early state to those of one long prompt's end.
@@ -107,11 +124,29 @@ mod tests {
         let mut marks = vec![Mark { at: 300, kind: MarkKind::System }];
         marks.extend((1..60).map(|i| Mark { at: 300 + i * 50, kind: MarkKind::Message }));
         marks.push(Mark { at: 3300, kind: MarkKind::Turn });
-        let places = at(&plan(3304, &marks, 1024));
+        let places = at(&plan(&words(3304), &marks, 1024));
         for place in [300, 3300, 3250, 3200, 3150, 3100, 3303] {
             assert!(places.contains(&place), "{place} in {places:?}");
         }
         assert!(places.len() < 20, "{places:?}");
+    }
+
+    #[test]
+    fn there_is_a_place_after_each_picture_and_none_inside() {
+        let prompt = [words(100), picture(10, 10), words(2), picture(3, 3), picture(2, 2), words(20)].concat();
+        let mark = |at| Mark { at, kind: MarkKind::Message };
+        let places = plan(&prompt, &[mark(90), mark(150), mark(211)], 128);
+        let found: Vec<_> = places.iter().map(|mark| (mark.at, mark.kind)).collect();
+        let picture = |at| (at, MarkKind::Picture);
+        let expected = [
+            (90, MarkKind::Message),
+            (100, MarkKind::Message),
+            picture(200),
+            (211, MarkKind::Message),
+            picture(215),
+            (234, MarkKind::PromptEnd),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -132,7 +167,7 @@ mod tests {
             interval in 1usize..3000,
         ) {
             let marks: Vec<Mark> = marks.into_iter().map(|at| Mark { at, kind: MarkKind::Message }).collect();
-            let places = at(&plan(n, &marks, interval));
+            let places = at(&plan(&words(n), &marks, interval));
             prop_assert!(places.windows(2).all(|w| w[0] < w[1]));
             prop_assert!(places.iter().all(|at| (1..n).contains(at)));
             prop_assert_eq!(places.last().copied(), (n > 1).then(|| n - 1));

@@ -67,7 +67,7 @@ pub struct NodeView {
     pub disk_bytes: u64,
     /// A prompt can go on from here.
     pub restorable: bool,
-    /// The last tokens before the place.
+    /// The last tokens before the place; pictures are left out.
     pub tail: Vec<Token>,
 }
 
@@ -167,8 +167,8 @@ impl PrefixCache {
     }
 
     /// Where a prompt is cut into steps so that states can be saved; nowhere while the cache is off.
-    pub fn cuts(&self, n_items: usize, marks: &[Mark]) -> Vec<Mark> {
-        if self.is_on() { boundary::plan(n_items, marks, self.interval) } else { Vec::new() }
+    pub fn cuts(&self, items: &[PromptItem], marks: &[Mark]) -> Vec<Mark> {
+        if self.is_on() { boundary::plan(items, marks, self.interval) } else { Vec::new() }
     }
 
     /// A request comes in for the first time.
@@ -309,7 +309,7 @@ fn nodes(store: &Store) -> Vec<NodeView> {
     let tree = store.tree();
     let view = |(id, node): (NodeId, &super::tree::Node)| {
         let parts = || node.point.iter().chain(node.rows.as_ref().map(|rows| &rows.part));
-        let tail = node.edge.iter().rev().take(TAIL_TOKENS).map(|PromptItem::Token(token)| *token);
+        let tail = node.edge.iter().rev().filter_map(PromptItem::token).take(TAIL_TOKENS);
         NodeView {
             key: node.key,
             parent: tree.get(node.parent).map_or(0, |parent| parent.key),

@@ -5,6 +5,7 @@
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::engine::picture::{Grid, PictureKey, PictureRow};
 use crate::engine::request::PromptItem;
 use crate::units::Token;
 
@@ -39,31 +40,71 @@ impl Fingerprint {
 
 /// First byte of a token among encoded items.
 const TAG_TOKEN: u8 = 0;
+/// First byte of a run of rows of one picture.
+const TAG_PICTURE: u8 = 1;
+/// Rows of a picture beyond which a run is taken for damage: many times what any encoder gives.
+const MAX_PICTURE_ROWS: usize = 1 << 17;
 
-/// Appends `items` to `out`, 5 bytes a token.
+/// Appends `items` to `out`, 5 bytes a token and 29 a picture.
 pub(super) fn encode_items(items: &[PromptItem], out: &mut Vec<u8>) {
-    for item in items {
-        match item {
+    for run in items.chunk_by(continues) {
+        match run[0] {
             PromptItem::Token(token) => {
                 out.push(TAG_TOKEN);
                 out.extend_from_slice(&token.0.to_le_bytes());
             }
+            PromptItem::Picture(PictureRow { key, grid, index }) => {
+                out.push(TAG_PICTURE);
+                out.extend_from_slice(&key.0.to_le_bytes());
+                out.extend_from_slice(&grid.nx.to_le_bytes());
+                out.extend_from_slice(&grid.ny.to_le_bytes());
+                out.extend_from_slice(&index.to_le_bytes());
+                out.extend_from_slice(&(run.len() as u32).to_le_bytes());
+            }
         }
     }
+}
+
+/// Are both rows of one picture, one after the other.
+fn continues(a: &PromptItem, b: &PromptItem) -> bool {
+    let (Some(a), Some(b)) = (a.picture(), b.picture()) else { return false };
+    (a.key, a.grid) == (b.key, b.grid) && a.index.checked_add(1) == Some(b.index)
 }
 
 /// The inverse; `None`: not what `encode_items` wrote.
 pub(super) fn decode_items(mut bytes: &[u8]) -> Option<Vec<PromptItem>> {
     let mut items = Vec::with_capacity(bytes.len() / 5);
     while let Some((&tag, rest)) = bytes.split_first() {
-        let (number, rest) = rest.split_first_chunk::<4>()?;
-        if tag != TAG_TOKEN {
-            return None;
-        }
-        items.push(PromptItem::Token(Token(u32::from_le_bytes(*number))));
-        bytes = rest;
+        bytes = match tag {
+            TAG_TOKEN => {
+                let (number, rest) = rest.split_first_chunk::<4>()?;
+                items.push(PromptItem::Token(Token(u32::from_le_bytes(*number))));
+                rest
+            }
+            TAG_PICTURE => {
+                let (run, rest) = decode_run(rest)?;
+                items.extend(run.map(PromptItem::Picture));
+                rest
+            }
+            _ => return None,
+        };
     }
     Some(items)
+}
+
+/// The rows of a run and the bytes after it.
+fn decode_run(bytes: &[u8]) -> Option<(impl Iterator<Item = PictureRow>, &[u8])> {
+    let (key, rest) = bytes.split_first_chunk::<16>()?;
+    let (nx, rest) = rest.split_first_chunk::<2>()?;
+    let (ny, rest) = rest.split_first_chunk::<2>()?;
+    let (first, rest) = rest.split_first_chunk::<4>()?;
+    let (n, rest) = rest.split_first_chunk::<4>()?;
+    let key = PictureKey(u128::from_le_bytes(*key));
+    let grid = Grid { nx: u16::from_le_bytes(*nx), ny: u16::from_le_bytes(*ny) };
+    let (first, n) = (u32::from_le_bytes(*first), u32::from_le_bytes(*n));
+    let end = first.checked_add(n)?;
+    let sound = n > 0 && end as usize <= grid.n_tokens() && grid.n_tokens() <= MAX_PICTURE_ROWS;
+    sound.then(|| ((first..end).map(move |index| PictureRow { key, grid, index }), rest))
 }
 
 #[cfg(test)]
@@ -90,15 +131,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn items_read_back(tokens in prop::collection::vec(any::<u32>(), 0..50), cut in 0usize..4) {
-            let items: Vec<PromptItem> = tokens.into_iter().map(|t| PromptItem::Token(Token(t))).collect();
+        fn items_read_back(
+            parts in prop::collection::vec(prop_oneof![(0u32..9).prop_map(Err), (1u16..5, 1u16..5, 0u128..3).prop_map(Ok)], 0..40),
+            drop in 0usize..20,
+            cut in 1usize..30,
+        ) {
+            let items = parts.into_iter().flat_map(|part| match part {
+                Err(token) => vec![PromptItem::Token(Token(token))],
+                Ok((nx, ny, key)) => {
+                    PictureRow::all(PictureKey(key), Grid { nx, ny }).map(PromptItem::Picture).collect()
+                }
+            });
+            // An edge may begin anywhere.
+            let items: Vec<PromptItem> = items.skip(drop).collect();
             let mut bytes = Vec::new();
             encode_items(&items, &mut bytes);
             prop_assert_eq!(decode_items(&bytes), Some(items.clone()));
-            if !items.is_empty() {
-                bytes.truncate(bytes.len() - 1 - cut);
-                prop_assert_eq!(decode_items(&bytes), None);
-            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let read = decode_items(&bytes);
+            prop_assert!(read.is_none_or(|read| items.starts_with(&read)));
+        }
+    }
+
+    #[test]
+    fn a_run_of_rows_that_no_picture_has_is_not_read() {
+        let mut bytes = Vec::new();
+        let grid = Grid { nx: 3, ny: 2 };
+        encode_items(&[PromptItem::Picture(PictureRow { key: PictureKey(7), grid, index: 5 })], &mut bytes);
+        assert!(decode_items(&bytes).is_some());
+        for (at, value) in [(21, 6u8), (25, 0), (25, 2), (28, 255)] {
+            let mut wrong = bytes.clone();
+            wrong[at] = value;
+            assert_eq!(decode_items(&wrong), None, "byte {at}");
         }
     }
 }

@@ -347,7 +347,7 @@ mod tests {
         add(&mut tree, "abcd");
         let walk = tree.walk(&items("abcdefxx"));
         assert_eq!((walk.nodes.len(), walk.n_common), (1, 6));
-        assert_eq!(walk.next, Some(items("g")[0].clone()));
+        assert_eq!(walk.next, Some(items("g")[0]));
     }
 
     #[test]

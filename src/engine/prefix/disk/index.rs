@@ -18,7 +18,7 @@ const CACHE_BYTES: usize = 8 << 20;
 /// Its name in the folder.
 pub const FILE: &str = "index.redb";
 
-const KINDS: [MarkKind; 8] = [
+const KINDS: [MarkKind; 9] = [
     MarkKind::System,
     MarkKind::Message,
     MarkKind::Turn,
@@ -27,6 +27,7 @@ const KINDS: [MarkKind; 8] = [
     MarkKind::PromptEnd,
     MarkKind::AnswerEnd,
     MarkKind::Grid,
+    MarkKind::Picture,
 ];
 
 /// A part as the index knows it.
@@ -53,7 +54,7 @@ pub struct Record {
 impl Record {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + 5 * self.edge.len());
-        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len() - 1);
+        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0);
         out.push(kind as u8);
         out.extend_from_slice(&self.parent.to_le_bytes());
         out.extend_from_slice(&self.hits.to_le_bytes());
