@@ -29,7 +29,7 @@ const MAX_TOKENS: u32 = 12;
 fn picture(key: u128, nx: u16, ny: u16) -> Arc<Picture> {
     let (width_px, height_px) = (u32::from(nx), u32::from(ny));
     let rgb = vec![0; 3 * usize::from(nx) * usize::from(ny)];
-    Arc::new(Picture { key: PictureKey(key), grid: Grid { nx, ny }, width_px, height_px, rgb })
+    Arc::new(Picture { key: PictureKey::new(key), grid: Grid { nx, ny }, width_px, height_px, rgb })
 }
 
 fn rows(picture: &Picture) -> impl Iterator<Item = PromptItem> {
@@ -117,7 +117,7 @@ async fn another_question_goes_on_after_the_last_picture_without_encoding_it() {
     let rig = start_seeing(runner, cache(), 0);
     let (first, pictures) = album(5);
     assert_eq!(rig.ask(request_with(first.clone(), &pictures)).await.text, right(&first, 4096));
-    assert_eq!(encoded(&calls.drain()), [PictureKey(11), PictureKey(22)]);
+    assert_eq!(encoded(&calls.drain()), [PictureKey::new(11), PictureKey::new(22)]);
     // A different conversation takes the sequence.
     rig.ask(request_with(text(50, 8), &[])).await;
     let (mut second, _) = album(6);
@@ -192,7 +192,7 @@ async fn a_picture_that_comes_again_is_not_encoded_again() {
         let other = [text(10, 20 + seed), prompt.clone()].concat();
         assert_eq!(rig.ask(request_with(other.clone(), &pictures)).await.text, right(&other, 4096));
     }
-    assert_eq!(encoded(&calls.drain()), [PictureKey(11), PictureKey(22)]);
+    assert_eq!(encoded(&calls.drain()), [PictureKey::new(11), PictureKey::new(22)]);
     assert!(rig.metric("plateau_pictures_total{source=\"gallery\"} 6"));
     rig.close().await;
     // Without room each is encoded for each request, and once.
@@ -389,7 +389,7 @@ impl Case {
         let load = move || Ok::<_, String>(runner.loaded());
         let (handle, joiner) = Engine::with_cache(load, settings, prefix, metrics.clone()).unwrap();
         let rig = Rig { handle, joiner, metrics };
-        let mut open = Vec::new();
+        let mut open: Vec<(Vec<PromptItem>, _)> = Vec::new();
         for &(which, waits) in &self.order {
             if waits {
                 for (prompt, stream) in open.drain(..) {

@@ -57,7 +57,7 @@ fn drawn(shape: Shape, colour: [u8; 3], ground: [u8; 3], (nx, ny): (u16, u16)) -
         }
     }
     let hash = rgb.iter().fold(u128::from(width_px), |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_01b3));
-    Arc::new(Picture { key: PictureKey(hash), grid: Grid { nx, ny }, width_px, height_px, rgb })
+    Arc::new(Picture { key: PictureKey::new(hash), grid: Grid { nx, ny }, width_px, height_px, rgb })
 }
 
 fn circle() -> Arc<Picture> {

@@ -73,7 +73,8 @@ mod tests {
     #[test]
     fn a_picture_moves_the_marks_behind_it_by_its_rows() {
         let tokenizer = Tokenizer::bytes_for_tests();
-        let row = |index| PromptItem::Picture(PictureRow { key: PictureKey(1), grid: Grid { nx: 3, ny: 2 }, index });
+        let row =
+            |index| PromptItem::Picture(PictureRow { key: PictureKey::new(1), grid: Grid { nx: 3, ny: 2 }, index });
         let mut prompt = items("<|im_start|>s<|im_end|><|im_start|>u", &tokenizer);
         prompt.extend((0..6).map(row));
         prompt.extend(items("<|im_end|><|im_start|>a<think>", &tokenizer));

@@ -209,7 +209,7 @@ pub fn finish(pixels: Rgb, vision: &VisionFacts, detail: Detail, low_tokens: u32
     };
     let pixels = pixels.resized(fit.width, fit.height)?;
     Ok(Picture {
-        key: PictureKey(pixels.hash()),
+        key: PictureKey::new(pixels.hash()),
         grid: Grid { nx, ny },
         width_px: pixels.width,
         height_px: pixels.height,

@@ -80,21 +80,21 @@ mod tests {
     }
 
     fn has(gallery: &Gallery, n: u16) -> bool {
-        gallery.has(PictureKey(n.into()), Grid { nx: n, ny: 1 })
+        gallery.has(PictureKey::new(n.into()), Grid { nx: n, ny: 1 })
     }
 
     #[test]
     fn the_longest_unused_gives_way_and_what_is_needed_stays() {
         let mut gallery = Gallery::new(8 * 6);
         for n in [1, 2, 3] {
-            gallery.insert(PictureKey(n.into()), of(n));
+            gallery.insert(PictureKey::new(n.into()), of(n));
         }
-        gallery.touch(PictureKey(1));
-        gallery.insert(PictureKey(4), of(4));
-        gallery.trim(&[PictureKey(4)]);
+        gallery.touch(PictureKey::new(1));
+        gallery.insert(PictureKey::new(4), of(4));
+        gallery.trim(&[PictureKey::new(4)]);
         assert_eq!([1, 2, 3, 4].map(|n| has(&gallery, n)), [true, false, false, true]);
-        gallery.insert(PictureKey(9), of(9));
-        gallery.trim(&[PictureKey(9)]);
+        gallery.insert(PictureKey::new(9), of(9));
+        gallery.trim(&[PictureKey::new(9)]);
         assert_eq!([1, 4, 9].map(|n| has(&gallery, n)), [false, false, true], "larger than the budget and needed");
         gallery.trim(&[]);
         assert_eq!(gallery.bytes(), 0);
@@ -104,8 +104,8 @@ mod tests {
     fn a_row_is_found_by_picture_grid_and_index() {
         let mut gallery = Gallery::new(1000);
         let grid = Grid { nx: 2, ny: 1 };
-        gallery.insert(PictureKey(7), Embedding { grid, n_embd: 2, floats: vec![1.0, 2.0, 3.0, 4.0] });
-        let row = |index, grid| PictureRow { key: PictureKey(7), grid, index };
+        gallery.insert(PictureKey::new(7), Embedding { grid, n_embd: 2, floats: vec![1.0, 2.0, 3.0, 4.0] });
+        let row = |index, grid| PictureRow { key: PictureKey::new(7), grid, index };
         assert_eq!(gallery.row(row(1, grid)), Some(&[3.0, 4.0][..]));
         assert_eq!(gallery.row(row(2, grid)), None);
         assert_eq!(gallery.row(row(0, Grid { nx: 1, ny: 2 })), None);
@@ -116,7 +116,7 @@ mod tests {
         fn the_budget_holds_and_the_sum_is_right(budget in 0u64..200, uses in prop::collection::vec((1u16..9, any::<bool>()), 0..60)) {
             let mut gallery = Gallery::new(budget);
             for (n, pinned) in uses {
-                let key = PictureKey(n.into());
+                let key = PictureKey::new(n.into());
                 if !has(&gallery, n) {
                     gallery.insert(key, of(n));
                 }

@@ -8,8 +8,19 @@ use super::request::{GenerationRequest, PromptItem};
 use super::runner::RunnerFacts;
 
 /// Which picture: a 128-bit hash of size and pixels. Equal keys are equal pictures.
+/// Kept as bytes: a number of 128 bits would make every item of a prompt half as large again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PictureKey(pub u128);
+pub struct PictureKey([u8; 16]);
+
+impl PictureKey {
+    pub fn new(hash: u128) -> PictureKey {
+        PictureKey(hash.to_le_bytes())
+    }
+
+    pub fn get(self) -> u128 {
+        u128::from_le_bytes(self.0)
+    }
+}
 
 /// Size of a picture in tokens: `nx * ny` rows of the KV cache in raster order, `max(nx, ny)` positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +53,7 @@ pub struct Picture {
 
 impl std::fmt::Debug for Picture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Picture({:032x}, {} x {} px, {:?})", self.key.0, self.width_px, self.height_px, self.grid)
+        write!(f, "Picture({:032x}, {} x {} px, {:?})", self.key.get(), self.width_px, self.height_px, self.grid)
     }
 }
 

@@ -206,7 +206,7 @@ mod tests {
     fn facts_of_the_demo_projector() {
         let facts = ProjectorFacts::from_gguf(&demo()).unwrap();
         assert_eq!((facts.token_px, facts.min_tokens, facts.max_tokens, facts.n_embd), (32, 8, 4096, 256));
-        assert_eq!((facts.n_layer, facts.n_head, facts.width, facts.n_ff), (4, 4, 256, 768), "{facts:?}");
+        assert_eq!((facts.n_layer, facts.n_head, facts.width, facts.n_ff), (4, 3, 192, 768), "{facts:?}");
         assert!(facts.tensor_bytes > Bytes(5 << 20));
         assert!(facts.check_width(256).is_ok());
         assert!(facts.check_width(5120).unwrap_err().to_string().contains("another model"));
@@ -227,7 +227,7 @@ mod tests {
         refused("clip.has_audio_encoder", Value::Bool(true));
         refused("clip.vision.patch_size", Value::U64(0));
         refused("clip.vision.spatial_merge_size", Value::U64(3));
-        refused("clip.vision.attention.head_count", Value::U64(3));
+        refused("clip.vision.attention.head_count", Value::U64(5));
         refused("clip.vision.attention.layer_norm_epsilon", Value::F64(f64::NAN));
         refused("clip.vision.image_mean", Value::Array(vec![Value::F64(0.5); 2]));
         refused("clip.vision.image_std", Value::Array(vec![Value::F64(f64::NAN); 3]));

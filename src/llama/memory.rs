@@ -279,7 +279,7 @@ mod tests {
     }
 
     fn picture(pos: u32, nx: u16, ny: u16) -> Vec<BatchRow> {
-        let items = PictureRow::all(PictureKey(7), Grid { nx, ny }).map(PromptItem::Picture);
+        let items = PictureRow::all(PictureKey::new(7), Grid { nx, ny }).map(PromptItem::Picture);
         items.map(|item| BatchRow { seq: SeqId(0), pos: Pos(pos), item, output: false }).collect()
     }
 

@@ -65,7 +65,9 @@ impl FakeSequence {
     /// Rows before position `end`, which lies inside no picture.
     pub fn n_before(&self, end: u32) -> usize {
         let n = self.rows.partition_point(|row| row.pos < end);
-        let next = n.checked_sub(1).map_or(0, |last| self.rows[last].next);
+        // Saved rows begin where they were saved from.
+        let first = self.rows.first().map_or(0, |row| row.pos);
+        let next = n.checked_sub(1).map_or(first, |last| self.rows[last].next);
         assert!(n == self.rows.len() || next == end, "contract: position {end} lies inside a picture");
         n
     }
@@ -86,7 +88,7 @@ pub fn encoded(picture: &Picture) -> Embedding {
     let Picture { key, grid, .. } = *picture;
     let floats = PictureRow::all(key, grid).flat_map(|row| {
         let (y, x) = row.place();
-        let parts = (0..8).map(move |i| (key.0 >> (16 * i)) as u16);
+        let parts = (0..8).map(move |i| (key.get() >> (16 * i)) as u16);
         parts.map(f32::from).chain([y as f32, x as f32])
     });
     Embedding { grid, n_embd: N_EMBD, floats: floats.collect() }
@@ -97,13 +99,13 @@ fn seen(row: PictureRow, gallery: &Gallery) -> Token {
     let floats = gallery.row(row).expect("contract: a picture that was not encoded");
     let key = floats[..8].iter().rev().fold(0u128, |key, part| (key << 16) | u128::from(*part as u16));
     let place = (floats[8] as u32, floats[9] as u32);
-    assert_eq!((key, place), (row.key.0, row.place()), "contract: the embedding of another row");
+    assert_eq!((key, place), (row.key.get(), row.place()), "contract: the embedding of another row");
     token_of(row)
 }
 
 /// See `seen`.
 pub fn token_of(row: PictureRow) -> Token {
-    let key = (row.key.0 >> 64) as u64 ^ row.key.0 as u64;
+    let key = (row.key.get() >> 64) as u64 ^ row.key.get() as u64;
     let hash = (key ^ u64::from(row.index) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Token(PICTURES | (hash >> 33) as u32)
 }

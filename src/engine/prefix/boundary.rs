@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn picture(nx: u16, ny: u16) -> Vec<PromptItem> {
-        PictureRow::all(PictureKey(1), Grid { nx, ny }).map(PromptItem::Picture).collect()
+        PictureRow::all(PictureKey::new(1), Grid { nx, ny }).map(PromptItem::Picture).collect()
     }
 
     fn at(places: &[Mark]) -> Vec<usize> {

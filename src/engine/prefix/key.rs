@@ -55,7 +55,7 @@ pub(super) fn encode_items(items: &[PromptItem], out: &mut Vec<u8>) {
             }
             PromptItem::Picture(PictureRow { key, grid, index }) => {
                 out.push(TAG_PICTURE);
-                out.extend_from_slice(&key.0.to_le_bytes());
+                out.extend_from_slice(&key.get().to_le_bytes());
                 out.extend_from_slice(&grid.nx.to_le_bytes());
                 out.extend_from_slice(&grid.ny.to_le_bytes());
                 out.extend_from_slice(&index.to_le_bytes());
@@ -99,7 +99,7 @@ fn decode_run(bytes: &[u8]) -> Option<(impl Iterator<Item = PictureRow>, &[u8])>
     let (ny, rest) = rest.split_first_chunk::<2>()?;
     let (first, rest) = rest.split_first_chunk::<4>()?;
     let (n, rest) = rest.split_first_chunk::<4>()?;
-    let key = PictureKey(u128::from_le_bytes(*key));
+    let key = PictureKey::new(u128::from_le_bytes(*key));
     let grid = Grid { nx: u16::from_le_bytes(*nx), ny: u16::from_le_bytes(*ny) };
     let (first, n) = (u32::from_le_bytes(*first), u32::from_le_bytes(*n));
     let end = first.checked_add(n)?;
@@ -139,7 +139,7 @@ mod tests {
             let items = parts.into_iter().flat_map(|part| match part {
                 Err(token) => vec![PromptItem::Token(Token(token))],
                 Ok((nx, ny, key)) => {
-                    PictureRow::all(PictureKey(key), Grid { nx, ny }).map(PromptItem::Picture).collect()
+                    PictureRow::all(PictureKey::new(key), Grid { nx, ny }).map(PromptItem::Picture).collect()
                 }
             });
             // An edge may begin anywhere.
@@ -157,7 +157,7 @@ mod tests {
     fn a_run_of_rows_that_no_picture_has_is_not_read() {
         let mut bytes = Vec::new();
         let grid = Grid { nx: 3, ny: 2 };
-        encode_items(&[PromptItem::Picture(PictureRow { key: PictureKey(7), grid, index: 5 })], &mut bytes);
+        encode_items(&[PromptItem::Picture(PictureRow { key: PictureKey::new(7), grid, index: 5 })], &mut bytes);
         assert!(decode_items(&bytes).is_some());
         for (at, value) in [(21, 6u8), (25, 0), (25, 2), (28, 255)] {
             let mut wrong = bytes.clone();
