@@ -202,3 +202,6 @@ impl Eyes {
 
 /// The code of `eyes.cpp`.
 const OTHER_GRID: i32 = 2;
+
+#[cfg(test)]
+mod tests;
