@@ -76,9 +76,13 @@ async fn every_kind_of_file_is_taken_whatever_its_label_says() {
 #[tokio::test]
 async fn pictures_count_in_the_prompt_and_text_alone_says_nothing_of_them() {
     let server = start(seeing()).await;
-    let (plain, none) = usage(&server.post(CHAT, asking(json!([text("a"), text("b")]))).await);
+    let without = server.post(CHAT, asking(json!([text("a"), text("b")]))).await;
+    let (plain, none) = usage(&without);
     assert_eq!(none, None);
+    assert!(without.body["timings"].get("encode_n").is_none());
     let with_picture = server.post(CHAT, asking(json!([text("a"), part(&uri(&png(128, 96, 1))), text("b")]))).await;
+    assert_eq!(with_picture.body["timings"]["encode_n"], 1);
+    assert!(with_picture.body["timings"]["encode_ms"].is_number());
     // <|vision_start|>, 4 x 3 rows, <|vision_end|>.
     assert_eq!(usage(&with_picture), (plain + 14, Some(12)));
     let streamed = with(

@@ -14,7 +14,7 @@ use super::choice::{ChoiceReader, End, Update};
 use super::error::ApiError;
 use super::lower::Reply;
 use super::render::Render;
-use super::wire::{CacheBody, DraftBody, PromptDetails, ReasoningTokens, TimingsBody, UsageBody};
+use super::wire::{CacheBody, DraftBody, EncodingBody, PromptDetails, ReasoningTokens, TimingsBody, UsageBody};
 use super::{ApiState, ID_HEADER, IGNORED_HEADER, WIDENED_HEADER, collect, sse};
 use crate::chat::Prepared;
 use crate::engine::{
@@ -190,6 +190,8 @@ impl Tally {
         sum.predicted_ms = sum.predicted_ms.max(new.predicted_ms);
         sum.ttft_ms = sum.ttft_ms.max(new.ttft_ms);
         sum.queue_ms = sum.queue_ms.max(new.queue_ms);
+        sum.encode_n += new.encode_n;
+        sum.encode_ms += new.encode_ms;
     }
 
     pub fn usage(&self) -> UsageBody {
@@ -206,7 +208,8 @@ impl Tally {
     }
 
     pub fn timings(&self) -> TimingsBody {
-        let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms, .. } = self.timings;
+        let Timings { queue_ms, prompt_n, prompt_ms, predicted_n, predicted_ms, ttft_ms, encode_n, encode_ms } =
+            self.timings;
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         TimingsBody {
             cache_n: self.n_cached,
@@ -220,6 +223,7 @@ impl Tally {
             predicted_per_second: ratio(predicted_n as f64 * 1000.0, predicted_ms),
             ttft_ms,
             queue_ms,
+            encoding: (encode_n > 0).then_some(EncodingBody { encode_n, encode_ms }),
             cache: self.cache.clone(),
             drafts: draft_body(&self.drafts),
         }

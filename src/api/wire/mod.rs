@@ -13,6 +13,6 @@ pub use generation::{CacheMembers, GenerationBody, SpeculativeBody, SpeculativeM
 pub use ops::{DetokenizeBody, TokenizeBody};
 pub use response::{
     CacheBody, ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, CompletionChoice,
-    CompletionLogprobs, Delta, DraftBody, Envelope, Message, MessageCall, MessageFunction, PromptDetails,
+    CompletionLogprobs, Delta, DraftBody, EncodingBody, Envelope, Message, MessageCall, MessageFunction, PromptDetails,
     PromptProgress, ReasoningTokens, TimingsBody, TokenEntry, TopEntry, UsageBody,
 };

@@ -57,11 +57,21 @@ pub struct TimingsBody {
     /// Not llama-server's: from arrival to the first token, and the part of it spent in the queue.
     pub ttft_ms: f64,
     pub queue_ms: f64,
+    /// Not llama-server's, and only where pictures were encoded: how many, and the time of it, a part of `prompt_ms`.
+    #[serde(flatten)]
+    pub encoding: Option<EncodingBody>,
     /// Not llama-server's: what the prompt began from.
     pub cache: CacheBody,
     /// Only where something was drafted, as llama-server does.
     #[serde(flatten)]
     pub drafts: Option<DraftBody>,
+}
+
+/// Pictures that were encoded for a request; those of the cache are not among them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct EncodingBody {
+    pub encode_n: usize,
+    pub encode_ms: f64,
 }
 
 /// What a prompt began from, of the first choice.
