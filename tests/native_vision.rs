@@ -71,7 +71,7 @@ fn quiz() -> Vec<(Arc<Picture>, &'static str, &'static str)> {
         (drawn(Shape::Square, BLUE, YELLOW, (4, 4)), "What shape is this?", "It is a blue square."),
         (drawn(Shape::Triangle, GREEN, BLACK, (5, 4)), "What color is the triangle?", "The triangle is green."),
         (drawn(Shape::Square, RED, BLUE, (4, 3)), "What color is the background?", "The background is blue."),
-        (drawn(Shape::Circle, BLACK, GREEN, (6, 5)), "Is there a black circle?", "Yes."),
+        (drawn(Shape::Circle, BLACK, GREEN, (6, 5)), "What color is the circle?", "The circle is black."),
         (drawn(Shape::Circle, BLUE, WHITE, (3, 4)), "How many circles are there?", "There is 1 circle."),
     ]
 }

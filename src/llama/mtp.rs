@@ -144,6 +144,10 @@ impl MtpHead {
             }
             let Some(tail) = self.sequences.get_mut(seq) else { continue };
             tail.next = row.pos.0 + row.item.n_pos() as u32;
+            if came.is_none() && tail.tokens.is_empty() {
+                // Nothing waits, and there is nothing to process of a picture.
+                tail.start = tail.next;
+            }
             let (Some((token, pos)), Some(hidden)) = (came, trunk.hidden(index)) else { continue };
             if tail.ahead.take().is_some() {
                 tail.start = tail.next;

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import synth
 import vis
+from conftest import Server
 from drawn import TASKS, asking, encoded, is_right, part, scenes, text
 from PIL import Image
 
@@ -131,15 +132,23 @@ def test_drafts_change_nothing_of_what_is_seen(server):
         assert drafted == plain, question
 
 
-def test_drafts_are_accepted_behind_a_picture(server):
-    drafted = accepted = 0
-    for _, pixels, question, _ in scenes(14, seed=8, tasks=["describe", "json"]):
+def test_drafts_are_accepted_behind_a_picture():
+    """With all drafts that are allowed: how many pay is a matter of the machine."""
+    server = Server(
+        "--profile", "demo", "--cache-type-k", "bf16", "--cache-type-v", "bf16", "--speculative-adaptive", "false",
+        "--lookup", "false",
+    )
+    tokens = accepted = 0
+    for _, pixels, question, _ in scenes(21, seed=8):
         body = {"messages": asking(part(encoded(pixels)), text(question)), "temperature": 0, "reasoning_effort": "none"}
-        timings = server.post("/v1/chat/completions", body)["timings"]
-        drafted += timings.get("draft_n", 0)
+        timings = server.post("/v1/chat/completions", {**body, "max_tokens": 200})["timings"]
+        tokens += timings["predicted_n"]
         accepted += timings.get("draft_n_accepted", 0)
-    print(f"\n{accepted} of {drafted} drafted tokens accepted")
-    assert drafted > 0 and accepted >= 0.7 * drafted, f"{accepted} of {drafted}"
+    assert server.stop() == 0
+    # What is not drafted is the one token that each step gives without.
+    steps = tokens - accepted
+    print(f"\n{tokens / steps:.2f} tokens a step")
+    assert tokens >= 3 * steps, f"{tokens} tokens in {steps} steps"
 
 
 def test_text_and_pictures_side_by_side(server):
