@@ -43,16 +43,18 @@ public:
             float news[TILES][4], old[TILES][4] = {}, out[TILES][4] = {};
             load_news(chunk, news);
             const float state_scale = scale_of_state();
+            const float * gate = gates(chunk);
             next_step(chunk * STEPS);
             if constexpr (EXACT) {
                 times_rows(old, place(chunk * STEPS), state_scale);
+                take_old(news, old, gate, state_scale); // before `out`: no room in registers for all three
                 next_step(chunk * STEPS + 1);
                 times_rows(out, place(chunk * STEPS + 1), state_scale);
             } else {
                 times_two(old, out, place(chunk * STEPS), state_scale);
+                take_old(news, old, gate, state_scale);
             }
-            const float * gate = gates(chunk);
-            const float news_scale = weigh(news, old, out, gate, state_scale);
+            const float news_scale = weigh(news, out, gate, state_scale);
             next_step(chunk * STEPS + STEPS - 1);
             add_pairs(out, news);
             store_out(chunk, out, 1.0f / (UNIT_SCALE * news_scale));
@@ -98,12 +100,15 @@ private:
     }
 
     // Rows of `width` halves from the scratch to shared memory, `stride` halves apart there.
-    template <int width> __device__ __forceinline__ void fetch_matrix(half_bits * to, const half_bits * from, int stride) const {
-        constexpr int pieces = width / 8;
-#pragma unroll 4
-        for (int i = threadIdx.x; i < CHUNK * pieces; i += SCAN_THREADS) {
-            const int row = i / pieces, piece = i % pieces * 8;
-            copy_later(to + row * stride + piece, from + row * width + piece);
+    template <int width, int stride> __device__ __forceinline__ void fetch_matrix(half_bits * to, const half_bits * from) const {
+        // Rows a round apart are at a constant distance, which costs no registers.
+        constexpr int pieces = width / 8, rows = SCAN_THREADS / pieces;
+        const int row = threadIdx.x / pieces, piece = threadIdx.x % pieces * 8;
+        to += row * stride + piece;
+        from += row * width + piece;
+#pragma unroll
+        for (int i = 0; i < CHUNK / rows; ++i) {
+            copy_later(to + i * rows * stride, from + i * rows * width);
         }
     }
 
@@ -122,8 +127,8 @@ private:
         // Two matrices a step: W and Q, or both parts of one.
         const half_bits * first = which == STEPS - 1 ? k : which == 0 ? w : q;
         const half_bits * second = !EXACT && which == 0 ? q : first + Sizes::MATRIX;
-        fetch_matrix<SIZE>(to, first, Sizes::ROW);
-        fetch_matrix<SIZE>(to + Sizes::SHARED_MATRIX, second, Sizes::ROW);
+        fetch_matrix<SIZE, Sizes::ROW>(to, first);
+        fetch_matrix<SIZE, Sizes::ROW>(to + Sizes::SHARED_MATRIX, second);
         if (which == 0) {
             const float * from = p.gates + of_head * GATES;
             if (threadIdx.x < (GATE_ALL + 4) / 4) {
@@ -134,7 +139,7 @@ private:
             const half_bits * from = p.p + of_head * Sizes::PARTS * Sizes::PAIRS;
 #pragma unroll
             for (int part = 0; part < Sizes::PARTS; ++part) {
-                fetch_matrix<CHUNK>(pairs() + part * CHUNK * PAIR_STRIDE, from + part * Sizes::PAIRS, PAIR_STRIDE);
+                fetch_matrix<CHUNK, PAIR_STRIDE>(pairs() + part * CHUNK * PAIR_STRIDE, from + part * Sizes::PAIRS);
             }
         }
     }
@@ -225,8 +230,8 @@ private:
         }
     }
 
-    // news: from T V to beta D, scaled; out: what the state gives, in the same scale. Returns the scale.
-    __device__ __forceinline__ float weigh(float (&news)[TILES][4], const float (&old)[TILES][4], float (&out)[TILES][4], const float * gate, float state_scale) const {
+    // news: from T V to beta D.
+    __device__ __forceinline__ void take_old(float (&news)[TILES][4], const float (&old)[TILES][4], const float * gate, float state_scale) const {
         const float unit = 1.0f / (UNIT_SCALE * state_scale);
 #pragma unroll
         for (int n = 0; n < TILES; ++n) {
@@ -236,6 +241,10 @@ private:
                 news[n][c] = (news[n][c] + old[n][c] * unit) * (c & 1 ? beta.y : beta.x);
             }
         }
+    }
+
+    // Scales news to the range of halves, and out, what the state gives, alike. Returns the scale.
+    __device__ __forceinline__ float weigh(float (&news)[TILES][4], float (&out)[TILES][4], const float * gate, float state_scale) const {
         const float scale = power_of_two(half_scale(largest(news)));
         // Weights of pairs and queries are scaled alike, so the factor of UNIT_SCALE stays.
         const float common = scale / state_scale;
