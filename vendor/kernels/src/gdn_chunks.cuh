@@ -47,6 +47,9 @@ struct ChunkParams {
 template <int SIZE, bool EXACT> struct ChunkSizes {
     static constexpr int ROW = SIZE + 8;            // halves between rows in shared memory
     static constexpr int PARTS = EXACT ? 2 : 1;     // hi, or hi and lo
+    static constexpr int TERMS = EXACT ? 3 : 1;     // of products that the state is not made of
+    // Of products with many large terms that take each other away where keys are alike: T e^G K, and weights with corrections.
+    static constexpr int CANCELLING = EXACT ? 3 : 2;
     static constexpr int MATRIX = CHUNK * SIZE;     // halves of tokens x size
     static constexpr int PAIRS = CHUNK * CHUNK;     // halves of tokens x tokens
     static constexpr int SHARED_MATRIX = CHUNK * ROW;
@@ -82,12 +85,15 @@ struct Operand {
     }
 };
 
-// Two tiles of 16 x 8 side by side: c += a b, where b is 16 x 16 in `hi` and, if split, `lo`.
-template <bool SPLIT>
+// Two tiles of 16 x 8 side by side: c += a b, where b is 16 x 16 in `hi` and `lo`. TERMS: 1, the nearest halves alone; 2, a
+// with what is left of it; 3, both.
+template <int TERMS>
 __device__ __forceinline__ void multiply_add_pair(float (&left)[4], float (&right)[4], const Operand & a, const uint32_t (&hi)[4], const uint32_t (&lo)[4]) {
-    if constexpr (SPLIT) { // small terms first
+    if constexpr (TERMS >= 2) { // small terms first
         multiply_add(left, a.lo, hi[0], hi[1]);
         multiply_add(right, a.lo, hi[2], hi[3]);
+    }
+    if constexpr (TERMS == 3) {
         multiply_add(left, a.hi, lo[0], lo[1]);
         multiply_add(right, a.hi, lo[2], lo[3]);
     }

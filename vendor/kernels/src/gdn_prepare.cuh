@@ -213,7 +213,7 @@ private:
                     if constexpr (EXACT) {
                         load_matrices(lo, columns + Sizes::SHARED_MATRIX + 16 * j * Sizes::ROW + k);
                     }
-                    multiply_add_pair<EXACT>(c[2 * j], c[2 * j + 1], a, hi, lo);
+                    multiply_add_pair<Sizes::TERMS>(c[2 * j], c[2 * j + 1], a, hi, lo);
                 }
             }
         }
@@ -380,20 +380,20 @@ private:
     }
 
     // c = 16 rows of T times a matrix of tokens x size in shared memory.
-    template <bool SPLIT>
+    template <int TERMS>
     __device__ __forceinline__ void times_inverse(float (&c)[SIZE / 8][4], int tile, const half_bits * matrix, const float * times) const {
         const half_bits * rows = matrix + row_as_a(lane) * Sizes::ROW + column_as_a(lane);
         for (int j = 0; j <= tile; ++j) {
             Operand a;
-            rows_of_inverse(a, tile, j, times, SPLIT);
+            rows_of_inverse(a, tile, j, times, TERMS > 1);
 #pragma unroll
             for (int n = 0; n < SIZE / 16; ++n) {
                 uint32_t hi[4], lo[4];
                 load_matrices_turned(hi, rows + 16 * j * Sizes::ROW + 16 * n);
-                if constexpr (SPLIT) {
+                if constexpr (TERMS == 3) {
                     load_matrices_turned(lo, rows + Sizes::SHARED_MATRIX + 16 * j * Sizes::ROW + 16 * n);
                 }
-                multiply_add_pair<SPLIT>(c[2 * n], c[2 * n + 1], a, hi, lo);
+                multiply_add_pair<TERMS>(c[2 * n], c[2 * n + 1], a, hi, lo);
             }
         }
     }
@@ -401,7 +401,7 @@ private:
     // T V, in place of the output. Always in three terms: the state is made of it.
     __device__ __forceinline__ void store_new_values(int tile) {
         float c[SIZE / 8][4] = {};
-        times_inverse<true>(c, tile, other, nullptr);
+        times_inverse<3>(c, tile, other, nullptr);
         const float unit = 1.0f / (UNIT_SCALE * value_scale);
 #pragma unroll
         for (int half_tile = 0; half_tile < 2; ++half_tile) {
@@ -419,7 +419,7 @@ private:
     // -T e^G K.
     __device__ __forceinline__ void store_state_rows(int tile) {
         float c[SIZE / 8][4] = {};
-        times_inverse<EXACT>(c, tile, keys, grown);
+        times_inverse<Sizes::CANCELLING>(c, tile, keys, grown);
         half_bits * to = p.w + chunk_index(p, seq, chunk, head, p.a.heads) * Sizes::PARTS * Sizes::MATRIX;
 #pragma unroll
         for (int n = 0; n < SIZE / 8; ++n) {

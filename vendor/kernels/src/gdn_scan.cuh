@@ -207,7 +207,7 @@ private:
                 uint32_t hi[4], lo[4];
                 load_matrices(hi, rows + 16 * j * Sizes::ROW + 16 * k);
                 load_matrices(lo, rows + Sizes::SHARED_MATRIX + 16 * j * Sizes::ROW + 16 * k);
-                multiply_add_pair<true>(c[2 * j], c[2 * j + 1], a, hi, lo);
+                multiply_add_pair<3>(c[2 * j], c[2 * j + 1], a, hi, lo);
             }
         }
     }
@@ -224,8 +224,8 @@ private:
                 uint32_t w[4], q[4];
                 load_matrices(w, rows + 16 * j * Sizes::ROW + 16 * k);
                 load_matrices(q, rows + Sizes::SHARED_MATRIX + 16 * j * Sizes::ROW + 16 * k);
-                multiply_add_pair<false>(c[2 * j], c[2 * j + 1], a, w, w);
-                multiply_add_pair<false>(d[2 * j], d[2 * j + 1], a, q, q);
+                multiply_add_pair<1>(c[2 * j], c[2 * j + 1], a, w, w);
+                multiply_add_pair<1>(d[2 * j], d[2 * j + 1], a, q, q);
             }
         }
     }
@@ -266,7 +266,7 @@ private:
 #pragma unroll
         for (int k = 0; k < CHUNK / 16; ++k) {
             Operand a;
-            a.set(news[2 * k], news[2 * k + 1], 1.0f, EXACT);
+            a.set(news[2 * k], news[2 * k + 1], 1.0f, true);
 #pragma unroll
             for (int j = k; j < TILES / 2; ++j) {
                 uint32_t hi[4], lo[4];
@@ -274,7 +274,7 @@ private:
                 if constexpr (EXACT) {
                     load_matrices(lo, rows + (CHUNK + 16 * j) * PAIR_STRIDE + 16 * k);
                 }
-                multiply_add_pair<EXACT>(out[2 * j], out[2 * j + 1], a, hi, lo);
+                multiply_add_pair<Sizes::CANCELLING>(out[2 * j], out[2 * j + 1], a, hi, lo);
             }
         }
     }
@@ -307,7 +307,7 @@ private:
                 uint32_t hi[4], lo[4];
                 load_matrices_turned(hi, rows + 16 * k * Sizes::ROW + 16 * n);
                 load_matrices_turned(lo, rows + Sizes::SHARED_MATRIX + 16 * k * Sizes::ROW + 16 * n);
-                multiply_add_pair<true>(s[2 * n], s[2 * n + 1], a, hi, lo);
+                multiply_add_pair<3>(s[2 * n], s[2 * n + 1], a, hi, lo);
             }
         }
         const float unit = 1.0f / (UNIT_SCALE * news_scale);

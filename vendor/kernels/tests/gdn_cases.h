@@ -38,6 +38,25 @@ struct GdnCase {
     size_t out_floats() const { return static_cast<size_t>(seqs) * tokens * heads * size; }
 };
 
+// How it is computed, and how far from float64 (normalised mean square error of output and state) it may be.
+enum Way { STEP, CHUNKS, EXACT };
+static const char * const WAY_NAMES[] = { "step", "chunks", "exact" };
+struct Limits {
+    double out, state;
+};
+inline Limits limits(Way way, const GdnCase & c) {
+    if (way == STEP) {
+        return { 1e-11, 1e-11 };
+    }
+    if (way == EXACT) {
+        return { 1e-9, 1e-10 };
+    }
+    // One key for all tokens and values that have nothing to do with each other: what the tokens of the chunk add to the
+    // output takes away what the state before gave, two products with the same q k, rounded to halves each for itself. Three
+    // roundings of full size remain where usual keys have one.
+    return { c.keys_alike ? 1e-6 : 5e-7, 1e-7 };
+}
+
 struct GdnInputs {
     std::vector<float> q, k, v, g, beta, states;
     int v_gap; // floats between heads' values of one token and the next token's: v is a view in a model

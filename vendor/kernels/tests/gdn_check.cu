@@ -19,10 +19,6 @@ using namespace plateau;
         }                                                                                            \
     } while (0)
 
-enum Way { STEP, CHUNKS, EXACT };
-static const char * const WAY_NAMES[] = { "step", "chunks", "exact" };
-// Of the output and of the state, as in gdn_emulate.cpp.
-static const double LIMITS[][2] = { { 1e-11, 1e-11 }, { 5e-7, 1e-7 }, { 1e-9, 1e-10 } };
 constexpr size_t GUARD = 4096;
 
 // A case's memory on the card.
@@ -87,7 +83,7 @@ static bool fails(const GdnCase & c, Way way, uint32_t seed, double (&worst)[2])
     }
     const bool whole = past_is_untouched(data.a.out, c.out_floats() * 4) && past_is_untouched(data.a.planes, c.planes * c.state_floats() * 4)
         && past_is_untouched(data.scratch, data.scratch_bytes);
-    if (error[0] <= LIMITS[way][0] && error[1] <= LIMITS[way][1] && whole) {
+    if (error[0] <= limits(way, c).out && error[1] <= limits(way, c).state && whole) {
         worst[0] = std::max(worst[0], error[0]);
         worst[1] = std::max(worst[1], error[1]);
         return false;

@@ -39,9 +39,6 @@ struct Guarded {
     }
 };
 
-enum Way { STEP, CHUNKS, EXACT };
-static const char * const WAY_NAMES[] = { "step", "chunks", "exact" };
-
 struct Result {
     std::vector<float> out, planes;
     bool intact;
@@ -93,12 +90,7 @@ static void expect(bool holds, const GdnCase & c, Way way, const char * what) {
     }
 }
 
-// Limits of the errors of output and state. The CPU's operator, f32 in another order, is printed beside them.
-struct Limits {
-    double out, state;
-};
-static const Limits LIMITS[] = { { 1e-11, 1e-11 }, { 5e-7, 1e-7 }, { 1e-9, 1e-10 } };
-
+// The CPU's operator, f32 in another order, is printed beside ours.
 static double cpu_worst[2] = {};
 
 // Against float64, in two orders of the lanes that must not differ.
@@ -124,8 +116,8 @@ static void against_float64(const GdnCase & c, Way way, double (&worst)[2]) {
     if (verbose) {
         printf("%-6s %-90s out %.1e state %.1e\n", WAY_NAMES[way], c.text().c_str(), error[0], error[1]);
     }
-    expect(error[0] <= LIMITS[way].out, c, way, "the output is too far from float64");
-    expect(error[1] <= LIMITS[way].state, c, way, "the state is too far from float64");
+    expect(error[0] <= limits(way, c).out, c, way, "the output is too far from float64");
+    expect(error[1] <= limits(way, c).state, c, way, "the state is too far from float64");
     worst[0] = std::max(worst[0], error[0]);
     worst[1] = std::max(worst[1], error[1]);
 }
@@ -250,7 +242,7 @@ static void with_fast_math(double (&worst)[2]) {
             serial(c, in, out, planes);
             const Result fast = compute(c, in, way, { false, true, true });
             const double error[2] = { nmse(fast.out, out), nmse(fast.planes, planes) };
-            expect(error[0] <= LIMITS[way].out && error[1] <= LIMITS[way].state, c, way, "too far from float64 with fast math");
+            expect(error[0] <= limits(way, c).out && error[1] <= limits(way, c).state, c, way, "too far from float64 with fast math");
             if (verbose) {
                 printf("%-6s %-90s out %.1e state %.1e (fast math)\n", WAY_NAMES[way], c.text().c_str(), error[0], error[1]);
             }
