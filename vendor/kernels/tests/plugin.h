@@ -15,8 +15,12 @@
 #include <cstring>
 #include <vector>
 
-inline int (*configure)(const char *, char *, int);
-inline int (*report)(char *, int);
+// Of the plug-in; without one they do nothing.
+inline int (*configure)(const char *, char *, int) = [](const char *, char *, int) { return 0; };
+inline int (*report)(char *, int) = [](char * text, int) {
+    text[0] = '\0';
+    return 0;
+};
 
 inline void switch_kernels(const char * spec) {
     char error[256] = "";
@@ -53,8 +57,8 @@ inline double difference(const std::vector<float> & a, const std::vector<float> 
     return d / size;
 }
 
-// The first card of the plug-in; ends the program where there is none.
-inline ggml_backend_t load_plugin(const char * path) {
+// Loads the plug-in and finds its switches; ends the program where it has none or there is no card.
+inline ggml_backend_reg_t find_kernels(const char * path) {
     ggml_backend_reg_t reg = ggml_backend_load(path);
     void * library = dlopen(path, RTLD_NOW);
     if (!reg || !library || ggml_backend_reg_dev_count(reg) == 0) {
@@ -67,7 +71,12 @@ inline ggml_backend_t load_plugin(const char * path) {
         fprintf(stderr, "%s has no kernels of ours\n", path);
         exit(2);
     }
-    ggml_backend_dev_t device = ggml_backend_reg_dev_get(reg, 0);
+    return reg;
+}
+
+// The first card of the plug-in.
+inline ggml_backend_t load_plugin(const char * path) {
+    ggml_backend_dev_t device = ggml_backend_reg_dev_get(find_kernels(path), 0);
     printf("%s\n", ggml_backend_dev_description(device));
     return ggml_backend_dev_init(device, nullptr);
 }
