@@ -96,7 +96,14 @@ mod tests {
 
     #[test]
     fn switches_name_kernels_that_exist_and_say_on_or_off() {
-        for good in ["", "-fattn_quant", "+fattn_quant_prefill,-mmvq_limit", "-all,+fattn_quant", "-gdn_chunk,+gdn_exact", "mmvq_limit=4"] {
+        for good in [
+            "",
+            "-fattn_quant",
+            "+fattn_quant_prefill,-mmvq_limit",
+            "-all,+fattn_quant",
+            "-gdn_chunk,+gdn_exact",
+            "mmvq_limit=4",
+        ] {
             assert_eq!(kernels_fault(good), None, "{good}");
         }
         for (bad, word) in [

@@ -1,6 +1,7 @@
 // Checks and times the Gated DeltaNet kernels by themselves on a card: no ggml, no Rust, one binary.
 //
 //   gdn_check check [tiny]   steps and chunks against float64, NaN in every output and scratch byte before each call
+//   gdn_check long           the error of the state after 1,000 to 100,000 tokens, against float64
 //   gdn_check bench          microseconds by tokens; a table last, JSON to the file of PLATEAU_JSON
 #include "gdn_cases.h"
 
@@ -130,6 +131,32 @@ static int check(bool tiny) {
     return failed ? 1 : 0;
 }
 
+// Whether the error of the state grows with the tokens before it: gates that forget within some hundred tokens, and gates
+// that hardly forget at all, where every error stays.
+static int check_long() {
+    int failed = 0;
+    printf("%-6s %-6s %8s %12s %12s\n", "gates", "way", "tokens", "output NMSE", "state NMSE");
+    for (const Gates gates : { USUAL, SLOW }) {
+        for (const int tokens : { 1000, 10000, 100000 }) {
+            const GdnCase c = { 128, 2, 1, tokens, 1, 1, 1, gates, 4.0f };
+            const GdnInputs in = make_inputs(c, 77);
+            std::vector<double> out, planes;
+            serial(c, in, out, planes);
+            for (const Way way : { STEP, CHUNKS, EXACT }) {
+                Data data(c, in, way);
+                CHECK(data.run(way, nullptr));
+                CHECK(cudaDeviceSynchronize());
+                const double output = nmse(fetch(data.a.out, c.out_floats()), out), state = nmse(fetch(data.a.planes, c.state_floats()), planes);
+                printf("%-6s %-6s %8d %12.2e %12.2e\n", GATE_NAMES[gates], WAY_NAMES[way], tokens, output, state);
+                fflush(stdout);
+                failed += !(state <= 1e-6);
+            }
+        }
+    }
+    printf("gdn_check long: %d failed\n", failed);
+    return failed ? 1 : 0;
+}
+
 // Of one call, over several layers' memory replayed as one graph, so that no layer's state is in the cache of the card.
 static double microseconds(const GdnCase & c, Way way) {
     constexpr int layers = 12;
@@ -211,5 +238,8 @@ int main(int argc, char ** argv) {
     cudaDeviceProp properties;
     CHECK(cudaGetDeviceProperties(&properties, 0));
     printf("%s, compute capability %d.%d, %d multiprocessors\n", properties.name, properties.major, properties.minor, properties.multiProcessorCount);
+    if (mode == "long") {
+        return check_long();
+    }
     return mode == "bench" ? bench() : check(argc > 2 && std::string(argv[2]) == "tiny");
 }

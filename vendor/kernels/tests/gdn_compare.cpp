@@ -2,7 +2,7 @@
 // cache. Ours against upstream's in one process.
 //
 //   gdn_compare PLUGIN check   in place: the same bits; in chunks: within the error of f32; the counts say what ran
-//   gdn_compare PLUGIN bench   microseconds a layer, the gather included; a table last, JSON to the file of PLATEAU_JSON
+//   gdn_compare PLUGIN bench   microseconds a layer, the gather included, operations and bytes; a table last, JSON to the file of PLATEAU_JSON
 #include "plugin.h"
 
 #include "ggml-alloc.h"
@@ -11,6 +11,7 @@
 #include <chrono>
 #include <random>
 #include <string>
+#include <utility>
 
 constexpr int CELLS = 3; // sequences that the cache has room for
 
@@ -188,6 +189,19 @@ static int check(ggml_backend_t backend) {
     return failed ? 1 : 0;
 }
 
+// Of a layer, in the chunks' form with one term a product: five products of tokens x tokens x size and three of tokens x
+// size x size, a chunk of 64 and head.
+static double operations(const Shape & s) {
+    const double chunk = 64.0, size = s.size;
+    return (10.0 * chunk * chunk * size + 6.0 * chunk * size * size) * s.heads * s.tokens / chunk;
+}
+
+// What must be read and written at least: queries, keys, values, gates, output, one state in and the planes out.
+static double least_bytes(const Shape & s) {
+    const double state = static_cast<double>(s.size) * s.size * s.heads;
+    return 4.0 * (s.tokens * (2.0 * s.k_heads * s.size + 2.0 * s.heads * s.size + 2.0 * s.heads) + state * (1 + std::min(s.tokens, s.planes)));
+}
+
 static int bench(ggml_backend_t backend) {
     FILE * json = fopen(getenv("PLATEAU_JSON") ? getenv("PLATEAU_JSON") : "gdn_compare.json", "w");
     if (!json) {
@@ -196,20 +210,23 @@ static int bench(ggml_backend_t backend) {
     }
     fprintf(json, "[");
     const char * comma = "";
-    printf("%6s %3s %10s %10s %10s %6s\n", "tokens", "K", "ours us", "exact us", "theirs us", "ratio");
-    for (const int tokens : { 1, 2, 3, 4, 5, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192 }) {
-        const Shape s = { 128, 48, 16, tokens, 1, tokens <= 8 ? tokens : 4 };
-        const int layers = tokens <= 8 ? 48 : 8;
-        switch_kernels("-all");
-        const double theirs = run(backend, s, layers, 0, true).microseconds;
-        switch_kernels("+all,-gdn_exact");
-        const double ours = run(backend, s, layers, 0, true).microseconds;
-        switch_kernels("+all,+gdn_exact");
-        const double exact = run(backend, s, layers, 0, true).microseconds;
-        printf("%6d %3d %10.1f %10.1f %10.1f %6.2f\n", tokens, s.planes, ours, exact, theirs, theirs / ours);
-        fflush(stdout);
-        fprintf(json, "%s\n{\"tokens\":%d,\"planes\":%d,\"ours_us\":%.2f,\"exact_us\":%.2f,\"theirs_us\":%.2f}", comma, tokens, s.planes, ours, exact, theirs);
-        comma = ",";
+    printf("%7s %6s %3s %9s %9s %9s %6s %9s %8s %8s\n", "heads", "tokens", "K", "ours us", "exact us", "theirs us", "ratio", "min bytes", "TFLOP/s", "GB/s");
+    for (const auto & [heads, k_heads] : { std::pair(48, 16), std::pair(32, 32) }) {
+        for (const int tokens : { 1, 2, 3, 4, 5, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192 }) {
+            const Shape s = { 128, heads, k_heads, tokens, 1, tokens <= 8 ? tokens : 4 };
+            const int layers = tokens <= 8 ? 48 : 8;
+            auto time = [&](const char * switches) {
+                switch_kernels(switches);
+                return run(backend, s, layers, 0, true).microseconds;
+            };
+            const double theirs = time("-all"), ours = time("+all,-gdn_exact"), exact = time("+all,+gdn_exact");
+            const double bytes = least_bytes(s), teraflops = operations(s) / ours * 1e-6, gigabytes = bytes / ours * 1e-3;
+            printf("%3d/%-3d %6d %3d %9.1f %9.1f %9.1f %6.2f %9.0f %8.1f %8.0f\n", heads, k_heads, tokens, s.planes, ours, exact, theirs, theirs / ours, bytes, teraflops, gigabytes);
+            fflush(stdout);
+            fprintf(json, "%s\n{\"heads\":%d,\"k_heads\":%d,\"tokens\":%d,\"planes\":%d,\"ours_us\":%.2f,\"exact_us\":%.2f,\"theirs_us\":%.2f,\"bytes\":%.0f,\"tflops\":%.2f}", comma,
+                    heads, k_heads, tokens, s.planes, ours, exact, theirs, bytes, teraflops);
+            comma = ",";
+        }
     }
     fprintf(json, "\n]\n");
     fclose(json);
