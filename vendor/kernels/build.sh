@@ -2,13 +2,15 @@
 # Builds libggml-cuda-sm<ARCH>.so: upstream's CUDA backend of the pinned llama.cpp with our kernels. Needs no Rust.
 #
 #   build.sh ARCH        86, 89, 90 or 120; prints the path of the library
-#   build.sh ARCH tests  also builds fattn_check, gdn_check, gdn_graph, op_compare and gdn_compare beside it
+#   build.sh ARCH tests  also builds fattn_check, gdn_check, gdn_graph, op_compare and gdn_compare beside it, and gdn_model
+#                        where LLAMA_INSTALL says what to link it with
 #   build.sh ARCH check  compiles our kernels only and holds registers, spills and shared memory to limits (check_ptxas.sh)
 #
 # LLAMA_SOURCE   llama.cpp's folder (scripts/cuda.sh finds it through cargo)
 # CORE_VERSION   version of the crate it came from; the host refuses a plug-in made for another
 # NVCC           the compiler (scripts/cuda-toolkit.sh finds or makes one)
 # CUDA_OBJECTS   folder of the objects, kept between builds; JOBS: compilers at a time (default: processors)
+# LLAMA_INSTALL  folder with `include` and `lib` of a static build of the core, as cargo makes one (out folder of llama-cpp-sys-2)
 # FLAVOUR=upstream   also builds libggml-cuda-upstream.so of the same objects without our kernels, to compare with
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -130,6 +132,14 @@ upstream_objects=''
     for test in fattn_check gdn_check; do echo "build ours/$test.o: nvcc $here/tests/$test.cu"; done
     echo "build fattn_check: nvprogram ours/fattn_check.o ours/fattn_quant.cu.o"
     echo "build gdn_check: nvprogram ours/gdn_check.o ours/gdn_chunks.cu.o ours/gdn_step.cu.o"
+    if [ -n "${LLAMA_INSTALL:-}" ]; then
+        # Hosts the plug-in, so all of ggml is kept and exported.
+        core="-L$LLAMA_INSTALL/lib -Wl,--start-group -lllama -lggml-cpu -Wl,--whole-archive -lggml-base -lggml -Wl,--no-whole-archive -Wl,--end-group"
+        echo "rule model"
+        echo "  command = $host_compiler -O2 -std=c++17 -I$LLAMA_INSTALL/include -MD -MF \$out.d -o \$out \$in -rdynamic $core -lpthread -ldl -lm"
+        echo "  depfile = \$out.d"
+        echo "build gdn_model: model $here/tests/gdn_model.cpp"
+    fi
     echo "build libggml-cuda-sm$arch.so: link$objects"
     echo "build upstream/libggml-cuda-upstream.so: link$upstream_objects"
     echo "default libggml-cuda-sm$arch.so"
@@ -137,7 +147,7 @@ upstream_objects=''
 # Unchanged rules keep the time stamp, so that nothing is built twice.
 cmp -s "$ninja.new" "$ninja" && rm "$ninja.new" || mv "$ninja.new" "$ninja"
 targets="libggml-cuda-sm$arch.so"
-[ "$what" = tests ] && targets+=" fattn_check op_compare gdn_check gdn_compare gdn_graph"
+[ "$what" = tests ] && targets+=" fattn_check op_compare gdn_check gdn_compare gdn_graph${LLAMA_INSTALL:+ gdn_model}"
 [ "${FLAVOUR:-}" = upstream ] && targets+=" upstream/libggml-cuda-upstream.so"
 ninja -C "$build" -j "$jobs" $targets >&2
 echo "$build/libggml-cuda-sm$arch.so"

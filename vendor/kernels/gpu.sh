@@ -4,6 +4,8 @@
 #
 #   gpu.sh test    float64 references, memory and race checkers where they work, then against upstream
 #   gpu.sh bench   ours and upstream's operators by tokens, cells and K/V formats; JSON into $OUT or the current folder
+#   gpu.sh model GGUF TEXT   whole models with Gated DeltaNet on and off (LLAMA_INSTALL, see build.sh): speed with GGUF, then
+#                            answers of the demo model to pieces of TEXT (16 MB of source text are enough)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 arch=${ARCH:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)}
@@ -16,6 +18,7 @@ test)
     "$build/gdn_graph" || failed=1
     "$build/fattn_check" check full || failed=1
     "$build/gdn_check" check || failed=1
+    "$build/gdn_check" long || failed=1
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck; do
             for test in fattn_check gdn_check; do
@@ -36,5 +39,14 @@ bench)
     PLATEAU_JSON=$out/gdn_compare.json "$build/gdn_compare" "$library" bench 2>/dev/null
     PLATEAU_JSON=$out/op_bench.json "$build/op_compare" "$library" bench deep 2>/dev/null
     ;;
-*) echo "usage: gpu.sh test | bench" >&2; exit 64 ;;
+model)
+    gguf=${2:?usage: gpu.sh model GGUF TEXT} text=${3:?usage: gpu.sh model GGUF TEXT}
+    [ -x "$build/gdn_model" ] || { echo "gpu.sh: no gdn_model: set LLAMA_INSTALL" >&2; exit 64; }
+    demo=$here/../demo-model/plateau-demo-q8_0.gguf
+    PLATEAU_JSON=$out/gdn_prefill.json "$build/gdn_model" "$library" "$gguf" prefill
+    PLATEAU_JSON=$out/gdn_step.json "$build/gdn_model" "$library" "$gguf" step
+    PLATEAU_JSON=$out/gdn_bits.json "$build/gdn_model" "$library" "$demo" bits "$text"
+    PLATEAU_JSON=$out/gdn_parity.json "$build/gdn_model" "$library" "$demo" parity "$text"
+    ;;
+*) echo "usage: gpu.sh test | bench | model GGUF TEXT" >&2; exit 64 ;;
 esac
