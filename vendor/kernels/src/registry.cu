@@ -23,7 +23,7 @@ namespace plateau {
 static KernelState states[KERNELS] = {
     { "fattn_quant", "attention of 1 to 32 tokens, K and V read in their quantized form", { true }, { 0 }, { 0 } },
     { "fattn_quant_prefill", "attention of longer batches without an f16 copy of the cache", { true }, { 0 }, { 0 } },
-    { "gdn_chunk", "Gated DeltaNet of 64 tokens and more in chunks on tensor cores", { true }, { 0 }, { 0 } },
+    { "gdn_chunk", "Gated DeltaNet of 32 tokens and more in chunks on tensor cores", { true }, { 0 }, { 0 } },
     { "gdn_exact", "the same with every product in three terms", { false }, { 0 }, { 0 } },
     { "gdn_in_place", "Gated DeltaNet of one sequence without a copy of its state before it", { true }, { 0 }, { 0 } },
     { "mmvq_limit", "another limit between upstream's two small-batch products (mmvq_limit=N)", { false }, { 0 }, { 0 } },

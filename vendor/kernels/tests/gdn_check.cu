@@ -95,7 +95,7 @@ static bool fails(const GdnCase & c, Way way, uint32_t seed, double (&worst)[2])
 
 static int check(bool tiny) {
     std::vector<GdnCase> cases;
-    for (const int tokens : { 1, 2, 63, 64, 65, 127, 128, 129, 191, 300, 512, 513, 1100 }) {
+    for (const int tokens : { 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 300, 512, 513, 1100 }) {
         for (const int size : { 64, 128 }) {
             cases.push_back({ size, 6, 2, tokens, 1, 1, 1, USUAL });
             cases.push_back({ size, 2, 2, tokens, 2, 1, tokens > 8 ? 3 : 1, MIXED });
@@ -203,7 +203,8 @@ static double microseconds(const GdnCase & c, Way way) {
     return times[times.size() / 2];
 }
 
-static int bench() {
+// All lengths, or one: a profiler wants its kernels alone.
+static int bench(int only) {
     FILE * json = fopen(getenv("PLATEAU_JSON") ? getenv("PLATEAU_JSON") : "gdn_bench.json", "w");
     if (!json) {
         perror("PLATEAU_JSON");
@@ -219,10 +220,13 @@ static int bench() {
         fprintf(json, "%s\n{\"way\":\"%s\",\"tokens\":%d,\"planes\":%d,\"us\":%.2f}", comma, WAY_NAMES[way], tokens, planes, us);
         comma = ",";
     };
-    for (int tokens = 1; tokens <= 8; ++tokens) {
+    for (int tokens = 1; tokens <= 8 && only == 0; ++tokens) {
         line(STEP, tokens, tokens);
     }
     for (const int tokens : { 16, 32, 48, 64, 96, 128, 256, 512, 1024, 2048 }) { // where chunks begin to win: CHUNKS_FROM
+        if (only != 0 && tokens != only) {
+            continue;
+        }
         line(STEP, tokens, 1);
         line(CHUNKS, tokens, 1);
         line(EXACT, tokens, 1);
@@ -241,5 +245,5 @@ int main(int argc, char ** argv) {
     if (mode == "long") {
         return check_long();
     }
-    return mode == "bench" ? bench() : check(argc > 2 && std::string(argv[2]) == "tiny");
+    return mode == "bench" ? bench(argc > 2 ? atoi(argv[2]) : 0) : check(argc > 2 && std::string(argv[2]) == "tiny");
 }

@@ -3,8 +3,12 @@
 //   gdn_model PLUGIN MODEL prefill [DEPTH]         tokens a second at micro-batches of 512 and 2048, depth 0 and DEPTH (32768)
 //   gdn_model PLUGIN MODEL step [DEPTH]            a step of 1 to 5 tokens, all but one taken back: milliseconds, memory
 //   gdn_model PLUGIN MODEL bits TEXT               in place: the same logits, whatever is taken back, saved, copied
-//   gdn_model PLUGIN MODEL parity TEXT [PROMPTS]   in chunks: greedy answers to long prompts (200), and the gap of logits
-//                                                  where they part
+//   gdn_model PLUGIN MODEL parity TEXT [PROMPTS [WAYS]]    in chunks: greedy answers to long pieces of TEXT (200), and the gap
+//                                                          of logits where they part
+//   gdn_model PLUGIN MODEL answers FILE [PROMPTS [WAYS]]   the same to whole prompts, form feeds between them (gdn_prompts.py)
+//
+// WAYS, by default all: again (llama.cpp twice), ubatch and plain (controls: its kernels with micro-batches of 256, without
+// flash attention), chunks, exact.
 //
 // PLUGIN `cpu` takes none: all switches do nothing then, which tests this program. Figures as JSON lines to the file of
 // PLATEAU_JSON. Not for: quality of answers; a model of random weights does for `prefill` and `step`.
@@ -59,6 +63,7 @@ struct Setup {
     ggml_type cache = GGML_TYPE_Q4_0;
     uint32_t outputs = 8;
     uint32_t sequences = 1;
+    bool flash = true;
 };
 
 // A context, and where its first sequence ends.
@@ -76,7 +81,7 @@ struct Context {
         p.n_seq_max = setup.sequences;
         p.n_rs_seq = setup.rollback;
         p.n_outputs_max = p.n_outputs_max_per_seq = setup.outputs;
-        p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+        p.flash_attn_type = setup.flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
         p.type_k = p.type_v = setup.cache;
         p.kv_unified = true;
         p.no_perf = true;
@@ -145,14 +150,19 @@ static std::vector<llama_token> random_tokens(int count) {
     return tokens;
 }
 
-static std::vector<llama_token> tokens_of(const char * path, size_t most_bytes) {
+static std::string text_of(const char * path, size_t most_bytes) {
     FILE * file = fopen(path, "rb");
     expect(file, "the text cannot be read");
     std::string text(most_bytes, '\0');
     text.resize(fread(&text[0], 1, most_bytes, file));
     fclose(file);
+    return text;
+}
+
+// `marked`: text that names special tokens means them.
+static std::vector<llama_token> tokenized(const std::string & text, bool marked) {
     std::vector<llama_token> tokens(text.size() + 16);
-    const int n = llama_tokenize(llama_model_get_vocab(model), text.data(), static_cast<int32_t>(text.size()), tokens.data(), static_cast<int32_t>(tokens.size()), false, false);
+    const int n = llama_tokenize(llama_model_get_vocab(model), text.data(), static_cast<int32_t>(text.size()), tokens.data(), static_cast<int32_t>(tokens.size()), false, marked);
     expect(n > 0, "the text has no tokens");
     tokens.resize(n);
     return tokens;
@@ -304,7 +314,7 @@ static std::vector<float> steps_of_all_kinds(const char * switches, const std::v
 }
 
 static int bits(const char * path) {
-    const std::vector<llama_token> text = tokens_of(path, 20000);
+    const std::vector<llama_token> text = tokenized(text_of(path, 20000), false);
     expect(text.size() > 1000, "the text is too short");
     const std::vector<float> theirs = steps_of_all_kinds("-all", text), again = steps_of_all_kinds("-all", text);
     const uint64_t before = count("gdn_in_place", 0);
@@ -324,80 +334,145 @@ static int bits(const char * path) {
     return changed ? 1 : 0;
 }
 
-// A greedy answer and how far its choice was ahead of the next best, token by token.
+// A greedy answer, to its end if that comes soon, and how far its choice was ahead of the next best, token by token.
 struct Answer {
     std::vector<llama_token> tokens;
     std::vector<float> gaps;
 };
 
-static Answer answer(Context & c, const llama_token * prompt, int length, int most) {
-    const int vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+typedef std::vector<std::vector<llama_token>> Prompts;
+static constexpr int LONGEST_ANSWER = 32;
+
+static Answer answer(Context & c, const std::vector<llama_token> & prompt) {
+    const llama_vocab * vocab = llama_model_get_vocab(model);
+    const int size = llama_vocab_n_tokens(vocab);
     Answer a;
     c.clear();
-    c.append(prompt, length);
+    c.append(prompt.data(), static_cast<int>(prompt.size()));
     while (true) {
         const float * logits = llama_get_logits_ith(c.raw, -1);
-        const int best = static_cast<int>(std::max_element(logits, logits + vocab) - logits);
+        const int best = static_cast<int>(std::max_element(logits, logits + size) - logits);
         float second = -INFINITY;
-        for (int i = 0; i < vocab; ++i) {
+        for (int i = 0; i < size; ++i) {
             second = i != best ? std::max(second, logits[i]) : second;
         }
         a.tokens.push_back(best);
         a.gaps.push_back(logits[best] - second);
-        if (static_cast<int>(a.tokens.size()) == most) {
+        if (static_cast<int>(a.tokens.size()) == LONGEST_ANSWER || llama_vocab_is_eog(vocab, best)) {
             return a;
         }
         c.append(&a.tokens.back(), 1);
     }
 }
 
-static int parity(const char * path, int prompts) {
-    constexpr int most = 32;
-    const std::vector<llama_token> text = tokens_of(path, 16u << 20);
+// Pieces of 4,000 to 30,000 tokens, shorter ones of a short text.
+static Prompts pieces_of(const std::vector<llama_token> & text, int count) {
     const int longest = std::min<int>(30000, static_cast<int>(text.size()) / 2), shortest = std::min(4000, longest / 2);
     std::mt19937 generator(7);
-    std::vector<std::pair<size_t, int>> slices; // where prompts begin, and their lengths
-    for (int i = 0; i < prompts; ++i) {
+    Prompts prompts;
+    for (int i = 0; i < count; ++i) {
         const int length = shortest + static_cast<int>(generator() % (longest - shortest + 1));
-        slices.emplace_back(generator() % (text.size() - length), length);
+        const auto begin = text.begin() + generator() % (text.size() - length);
+        prompts.emplace_back(begin, begin + length);
     }
-    auto answers = [&](const char * switches) {
-        Context c(switches, { static_cast<uint32_t>(longest + most + 256), 512, 0, GGML_TYPE_F16 });
-        std::vector<Answer> all;
-        for (const auto & [at, length] : slices) {
-            all.push_back(answer(c, &text[at], length, most));
+    return prompts;
+}
+
+static Prompts prompts_in(const std::string & text, int count) {
+    Prompts prompts;
+    for (size_t begin = 0; begin < text.size() && static_cast<int>(prompts.size()) < count;) {
+        const size_t end = std::min(text.find('\f', begin), text.size());
+        prompts.push_back(tokenized(text.substr(begin, end - begin), true));
+        begin = end + 1;
+    }
+    expect(!prompts.empty(), "no prompts");
+    return prompts;
+}
+
+struct Asked {
+    const char * key;
+    const char * name;
+    const char * switches;
+    uint32_t ubatch = 512;
+    bool flash = true;
+};
+static const char * const NO_CHUNKS = "+all,-gdn_chunk,-gdn_exact";
+static const Asked ASKED[] = { { "again", "the same again", NO_CHUNKS }, { "ubatch", "control: micro-batches of 256", NO_CHUNKS, 256 },
+                               { "plain", "control: no flash attention", NO_CHUNKS, 512, false }, { "chunks", "in chunks", "+all,-gdn_exact" },
+                               { "exact", "exact", "+all,+gdn_exact" } };
+
+static std::vector<Answer> answers(const Prompts & prompts, const Asked & asked) {
+    size_t longest = 0;
+    for (const auto & prompt : prompts) {
+        longest = std::max(longest, prompt.size());
+    }
+    Setup setup = { static_cast<uint32_t>(longest + LONGEST_ANSWER + 256), asked.ubatch, 0, GGML_TYPE_F16 };
+    setup.flash = asked.flash;
+    Context c(asked.switches, setup);
+    std::vector<Answer> all;
+    for (const auto & prompt : prompts) {
+        all.push_back(answer(c, prompt));
+    }
+    return all;
+}
+
+// How sure the model was: of all tokens chosen, the share that led by less than 0.1, and by less than 0.05.
+static void print_leads(const char * mode, const std::vector<Answer> & all) {
+    size_t tokens = 0, narrow = 0, narrower = 0;
+    for (const Answer & a : all) {
+        for (const float gap : a.gaps) {
+            ++tokens;
+            narrow += gap < 0.1f;
+            narrower += gap < 0.05f;
         }
-        return all;
-    };
-    const std::vector<Answer> theirs = answers("+all,-gdn_chunk,-gdn_exact");
+    }
+    printf("%s: %zu answers, %zu tokens; ahead of the next best by less than 0.1: %zu (%.2f %%), less than 0.05: %zu\n", mode, all.size(), tokens, narrow,
+           100.0 * narrow / tokens, narrower);
+    fprintf(json, "{\"what\":\"%s\",\"answers\":%zu,\"tokens\":%zu,\"below_0.1\":%zu,\"below_0.05\":%zu}\n", mode, all.size(), tokens, narrow, narrower);
+}
+
+// Whether 99 of 100 answers are equal and the others part at a gap below 0.05.
+static bool close(const char * mode, const Prompts & prompts, const std::vector<Answer> & theirs, const Asked & asked) {
+    const std::vector<Answer> ours = answers(prompts, asked);
+    int equal = 0;
+    float widest = 0.0f;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+        const std::vector<llama_token> &a = theirs[i].tokens, &b = ours[i].tokens;
+        if (a == b) {
+            ++equal;
+            continue;
+        }
+        // One cannot be the beginning of the other: both go on to the same length or an end.
+        const auto parted = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+        const float gap = theirs[i].gaps[parted];
+        widest = std::max(widest, gap);
+        printf("prompt %zu, %zu tokens: parts after %d, gap %.4f\n", i, prompts[i].size(), static_cast<int>(parted), gap);
+    }
+    printf("%s, %s: %d of %zu answers equal, widest gap where one parts %.4f; %s\n", mode, asked.name, equal, prompts.size(), widest, counts().c_str());
+    fflush(stdout);
+    fprintf(json, "{\"what\":\"%s\",\"kernels\":\"%s\",\"prompts\":%zu,\"equal\":%d,\"widest_gap\":%.5f}\n", mode, asked.name, prompts.size(), equal, widest);
+    fflush(json);
+    return equal * 100 >= static_cast<int>(prompts.size()) * 99 && widest < 0.05f;
+}
+
+static int compare_answers(const char * mode, const Prompts & prompts, const std::string & ways) {
+    const std::vector<Answer> theirs = answers(prompts, { "", "llama.cpp", NO_CHUNKS });
+    print_leads(mode, theirs);
     int failed = 0;
-    for (const Config & config : { Config{ "the same again", "+all,-gdn_chunk,-gdn_exact" }, Config{ "in chunks", "+all,-gdn_exact" }, Config{ "exact", "+all,+gdn_exact" } }) {
-        const std::vector<Answer> ours = answers(config.switches);
-        int equal = 0;
-        float widest = 0.0f;
-        for (int i = 0; i < prompts; ++i) {
-            const auto parted = std::mismatch(theirs[i].tokens.begin(), theirs[i].tokens.end(), ours[i].tokens.begin()).first - theirs[i].tokens.begin();
-            if (parted == most) {
-                ++equal;
-                continue;
-            }
-            const float gap = theirs[i].gaps[parted];
-            widest = std::max(widest, gap);
-            printf("prompt %d, %d tokens: parts after %d, gap %.4f\n", i, slices[i].second, static_cast<int>(parted), gap);
+    for (const Asked & asked : ASKED) {
+        if (ways.empty() || ("," + ways + ",").find(std::string(",") + asked.key + ",") != std::string::npos) {
+            const bool control = !strcmp(asked.key, "ubatch") || !strcmp(asked.key, "plain"); // llama.cpp's own: no verdict
+            failed += !close(mode, prompts, theirs, asked) && !control;
         }
-        printf("parity, %s: %d of %d answers of %d tokens equal, widest gap where one parts %.4f; %s\n", config.name, equal, prompts, most, widest, counts().c_str());
-        fflush(stdout);
-        fprintf(json, "{\"what\":\"parity\",\"kernels\":\"%s\",\"prompts\":%d,\"equal\":%d,\"widest_gap\":%.5f}\n", config.name, prompts, equal, widest);
-        failed += equal * 100 < prompts * 99 || widest >= 0.05f;
     }
     return failed ? 1 : 0;
 }
 
 int main(int argc, char ** argv) {
     const std::string mode = argc > 3 ? argv[3] : "";
-    const bool needs_text = mode == "bits" || mode == "parity";
+    const bool needs_text = mode == "bits" || mode == "parity" || mode == "answers";
     if ((mode != "prefill" && mode != "step" && !needs_text) || (needs_text && argc < 5)) {
-        fprintf(stderr, "usage: gdn_model PLUGIN|cpu MODEL prefill [DEPTH] | step [DEPTH] | bits TEXT | parity TEXT [PROMPTS]\n");
+        fprintf(stderr, "usage: gdn_model PLUGIN|cpu MODEL prefill [DEPTH] | step [DEPTH] | bits TEXT | parity TEXT [PROMPTS [WAYS]] | answers FILE [PROMPTS [WAYS]]\n");
         return 64;
     }
     json = fopen(getenv("PLATEAU_JSON") ? getenv("PLATEAU_JSON") : "gdn_model.json", "w");
@@ -418,8 +493,13 @@ int main(int argc, char ** argv) {
         prefill(depth);
     } else if (mode == "step") {
         step(depth);
+    } else if (mode == "bits") {
+        code = bits(argv[4]);
     } else {
-        code = mode == "bits" ? bits(argv[4]) : parity(argv[4], number > 0 ? number : 200);
+        const std::string text = text_of(argv[4], 64u << 20);
+        const int count = number > 0 ? number : 200;
+        const Prompts prompts = mode == "parity" ? pieces_of(tokenized(text, false), count) : prompts_in(text, count);
+        code = compare_answers(mode.c_str(), prompts, argc > 6 ? argv[6] : "");
     }
     fclose(json);
     llama_model_free(model);
