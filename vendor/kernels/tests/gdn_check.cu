@@ -212,12 +212,12 @@ static int bench(int only) {
     }
     fprintf(json, "[");
     const char * comma = "";
-    printf("%-6s %6s %3s %10s %12s\n", "way", "tokens", "K", "us", "us a token");
-    auto line = [&](Way way, int tokens, int planes) {
-        const double us = microseconds({ 128, 48, 16, tokens, 1, 1, planes, USUAL }, way);
-        printf("%-6s %6d %3d %10.1f %12.3f\n", WAY_NAMES[way], tokens, planes, us, us / tokens);
+    printf("%7s %-6s %6s %3s %10s %12s\n", "heads", "way", "tokens", "K", "us", "us a token");
+    auto line = [&](Way way, int tokens, int planes, int heads = 48, int k_heads = 16) {
+        const double us = microseconds({ 128, heads, k_heads, tokens, 1, 1, planes, USUAL }, way);
+        printf("%4d/%-2d %-6s %6d %3d %10.1f %12.3f\n", heads, k_heads, WAY_NAMES[way], tokens, planes, us, us / tokens);
         fflush(stdout);
-        fprintf(json, "%s\n{\"way\":\"%s\",\"tokens\":%d,\"planes\":%d,\"us\":%.2f}", comma, WAY_NAMES[way], tokens, planes, us);
+        fprintf(json, "%s\n{\"heads\":%d,\"way\":\"%s\",\"tokens\":%d,\"planes\":%d,\"us\":%.2f}", comma, heads, WAY_NAMES[way], tokens, planes, us);
         comma = ",";
     };
     for (int tokens = 1; tokens <= 8 && only == 0; ++tokens) {
@@ -231,6 +231,8 @@ static int bench(int only) {
         line(CHUNKS, tokens, 1);
         line(EXACT, tokens, 1);
         line(CHUNKS, tokens, 4);
+        line(STEP, tokens, 1, 32, 32);
+        line(CHUNKS, tokens, 1, 32, 32);
     }
     fprintf(json, "\n]\n");
     fclose(json);

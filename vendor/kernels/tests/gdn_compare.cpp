@@ -202,7 +202,8 @@ static double least_bytes(const Shape & s) {
     return 4.0 * (s.tokens * (2.0 * s.k_heads * s.size + 2.0 * s.heads * s.size + 2.0 * s.heads) + state * (1 + std::min(s.tokens, s.planes)));
 }
 
-static int bench(ggml_backend_t backend) {
+// All lengths, or one.
+static int bench(ggml_backend_t backend, int only) {
     FILE * json = fopen(getenv("PLATEAU_JSON") ? getenv("PLATEAU_JSON") : "gdn_compare.json", "w");
     if (!json) {
         perror("PLATEAU_JSON");
@@ -213,6 +214,9 @@ static int bench(ggml_backend_t backend) {
     printf("%7s %6s %3s %9s %9s %9s %6s %9s %8s %8s\n", "heads", "tokens", "K", "ours us", "exact us", "theirs us", "ratio", "min bytes", "TFLOP/s", "GB/s");
     for (const auto & [heads, k_heads] : { std::pair(48, 16), std::pair(32, 32) }) {
         for (const int tokens : { 1, 2, 3, 4, 5, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192 }) {
+            if (only != 0 && tokens != only) {
+                continue;
+            }
             const Shape s = { 128, heads, k_heads, tokens, 1, tokens <= 8 ? tokens : 4 };
             const int layers = tokens <= 8 ? 48 : 8;
             auto time = [&](const char * switches) {
@@ -235,11 +239,11 @@ static int bench(ggml_backend_t backend) {
 
 int main(int argc, char ** argv) {
     if (argc < 3) {
-        fprintf(stderr, "usage: gdn_compare PLUGIN check | bench\n");
+        fprintf(stderr, "usage: gdn_compare PLUGIN check | bench [TOKENS]\n");
         return 64;
     }
     ggml_backend_t backend = load_plugin(argv[1]);
-    const int code = std::string(argv[2]) == "bench" ? bench(backend) : check(backend);
+    const int code = std::string(argv[2]) == "bench" ? bench(backend, argc > 3 ? atoi(argv[3]) : 0) : check(backend);
     ggml_backend_free(backend);
     return code;
 }

@@ -456,6 +456,14 @@ static bool close(const char * mode, const Prompts & prompts, const std::vector<
 }
 
 static int compare_answers(const char * mode, const Prompts & prompts, const std::string & ways) {
+    size_t shortest = SIZE_MAX, longest = 0, tokens = 0;
+    for (const auto & prompt : prompts) {
+        shortest = std::min(shortest, prompt.size());
+        longest = std::max(longest, prompt.size());
+        tokens += prompt.size();
+    }
+    printf("%zu prompts of %zu to %zu tokens, %zu in all\n", prompts.size(), shortest, longest, tokens);
+    fflush(stdout);
     const std::vector<Answer> theirs = answers(prompts, { "", "llama.cpp", NO_CHUNKS });
     print_leads(mode, theirs);
     int failed = 0;

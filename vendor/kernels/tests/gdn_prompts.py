@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else os.path.join(HERE, "..", "..", "demo-model"))
 from synth import TOOL_DEFS, Gen, tool_json  # noqa: E402
 
-CHARS_A_TOKEN = 3.9  # of sentences in the demo model's vocabulary
+CHARS_A_TOKEN = 4.6  # of sentences in the demo model's vocabulary
 
 
 def document(gen, chars):
@@ -37,7 +37,7 @@ def turn(user, reasoning, answer, **more):
 
 def prompt(gen, kind):
     r = gen.r
-    text, facts = document(gen, CHARS_A_TOKEN * 4000 * (29000 / 4000) ** r.random())
+    text, facts = document(gen, CHARS_A_TOKEN * 4200 * (28500 / 4200) ** r.random())
     first, last = r.sample(facts, 2) if len(facts) > 1 else (facts[0], facts[0])
     messages, tools = turn("Read this text.\n\n" + text + "\n\n" + first[1], "", first[3]), None
     if kind == "fact":
