@@ -398,8 +398,8 @@ struct Asked {
 };
 static const char * const NO_CHUNKS = "+all,-gdn_chunk,-gdn_exact";
 static const Asked ASKED[] = { { "again", "the same again", NO_CHUNKS }, { "ubatch", "control: micro-batches of 256", NO_CHUNKS, 256 },
-                               { "plain", "control: no flash attention", NO_CHUNKS, 512, false }, { "chunks", "in chunks", "+all,-gdn_exact" },
-                               { "exact", "exact", "+all,+gdn_exact" } };
+                               { "chunks", "in chunks", "+all,-gdn_exact" }, { "exact", "exact", "+all,+gdn_exact" },
+                               { "plain", "control: no flash attention", NO_CHUNKS, 512, false } };
 
 static std::vector<Answer> answers(const Prompts & prompts, const Asked & asked) {
     size_t longest = 0;
