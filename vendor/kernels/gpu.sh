@@ -5,7 +5,7 @@
 #   gpu.sh test    float64 references, memory and race checkers where they work, then against upstream
 #   gpu.sh bench   ours and upstream's operators by tokens, cells and K/V formats; JSON into $OUT or the current folder
 #   gpu.sh model GGUF TEXT   whole models with Gated DeltaNet on and off (LLAMA_INSTALL, see build.sh): speed with GGUF, then
-#                            answers of the demo model to pieces of TEXT (16 MB of source text are enough)
+#                            answers of the demo model to pieces of TEXT (16 MB of source text are enough) and to prompts that it knows
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 arch=${ARCH:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)}
@@ -42,11 +42,15 @@ bench)
 model)
     gguf=${2:?usage: gpu.sh model GGUF TEXT} text=${3:?usage: gpu.sh model GGUF TEXT}
     [ -x "$build/gdn_model" ] || { echo "gpu.sh: no gdn_model: set LLAMA_INSTALL" >&2; exit 64; }
+    failed=0
     demo=$here/../demo-model/plateau-demo-q8_0.gguf
     PLATEAU_JSON=$out/gdn_prefill.json "$build/gdn_model" "$library" "$gguf" prefill
     PLATEAU_JSON=$out/gdn_step.json "$build/gdn_model" "$library" "$gguf" step
     PLATEAU_JSON=$out/gdn_bits.json "$build/gdn_model" "$library" "$demo" bits "$text"
-    PLATEAU_JSON=$out/gdn_parity.json "$build/gdn_model" "$library" "$demo" parity "$text"
+    PLATEAU_JSON=$out/gdn_parity.json "$build/gdn_model" "$library" "$demo" parity "$text" || failed=1
+    python3 "$here/tests/gdn_prompts.py" >"$build/prompts.txt"
+    PLATEAU_JSON=$out/gdn_answers.json "$build/gdn_model" "$library" "$demo" answers "$build/prompts.txt" || failed=1
+    exit $failed
     ;;
 *) echo "usage: gpu.sh test | bench | model GGUF TEXT" >&2; exit 64 ;;
 esac
