@@ -54,7 +54,7 @@ soak: setup-test build ## 2,000 prompts, host memory watched
 cuda: build ## the CUDA plug-in with our kernels, beside the release binary (ARGS='86 90')
 	$(ENV) && scripts/cuda.sh build $(ARGS)
 
-cuda-check: ## our kernels' registers, spills and shared memory for sm_86, without a card
+cuda-check: ## our kernels without a card: emulated, and their registers, spills and shared memory for sm_86
 	@scripts/cuda.sh check
 
 gpu-test: ## the kernels against float64 and against llama.cpp's, on this machine's card

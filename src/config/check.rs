@@ -53,7 +53,8 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
 }
 
 /// The kernels of the CUDA plug-in that can be switched (vendor/kernels/src/registry.cu).
-pub const KERNELS: [&str; 3] = ["fattn_quant", "fattn_quant_prefill", "mmvq_limit"];
+pub const KERNELS: [&str; 6] =
+    ["fattn_quant", "fattn_quant_prefill", "gdn_chunk", "gdn_exact", "gdn_in_place", "mmvq_limit"];
 
 /// What is wrong with switches, known here too so that a slip is refused on a machine without a card.
 fn kernels_fault(switches: &str) -> Option<String> {
@@ -104,7 +105,14 @@ mod tests {
 
     #[test]
     fn switches_name_kernels_that_exist_and_say_on_or_off() {
-        for good in ["", "-fattn_quant", "+fattn_quant_prefill,-mmvq_limit", "-all,+fattn_quant", "mmvq_limit=4"] {
+        for good in [
+            "",
+            "-fattn_quant",
+            "+fattn_quant_prefill,-mmvq_limit",
+            "-all,+fattn_quant",
+            "-gdn_chunk,+gdn_exact",
+            "mmvq_limit=4",
+        ] {
             assert_eq!(kernels_fault(good), None, "{good}");
         }
         for (bad, word) in [

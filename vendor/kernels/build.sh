@@ -2,13 +2,15 @@
 # Builds libggml-cuda-sm<ARCH>.so: upstream's CUDA backend of the pinned llama.cpp with our kernels. Needs no Rust.
 #
 #   build.sh ARCH        86, 89, 90 or 120; prints the path of the library
-#   build.sh ARCH tests  also builds fattn_check and op_compare beside it
-#   build.sh ARCH check  compiles our files only and holds registers, spills and shared memory to limits.txt
+#   build.sh ARCH tests  also builds fattn_check, gdn_check, gdn_graph, op_compare and gdn_compare beside it, and gdn_model
+#                        where LLAMA_INSTALL says what to link it with
+#   build.sh ARCH check  compiles our kernels only and holds registers, spills and shared memory to limits (check_ptxas.sh)
 #
 # LLAMA_SOURCE   llama.cpp's folder (scripts/cuda.sh finds it through cargo)
 # CORE_VERSION   version of the crate it came from; the host refuses a plug-in made for another
 # NVCC           the compiler (scripts/cuda-toolkit.sh finds or makes one)
 # CUDA_OBJECTS   folder of the objects, kept between builds; JOBS: compilers at a time (default: processors)
+# LLAMA_INSTALL  folder with `include` and `lib` of a static build of the core, as cargo makes one (out folder of llama-cpp-sys-2)
 # FLAVOUR=upstream   also builds libggml-cuda-upstream.so of the same objects without our kernels, to compare with
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,10 +28,15 @@ mkdir -p "$build"
 
 common="-O3 -std=c++17 -extended-lambda -gencode=arch=compute_$target,code=sm_$target -Xcompiler=-fPIC -DNDEBUG"
 
+flags_of() { case " $FAST_MATH " in *" $1 "*) echo -use_fast_math ;; esac; }
+
 if [ "$what" = check ]; then
     log=$build/ptxas.log
-    # -Xptxas -v prints what the limits are about; nothing is linked.
-    "$NVCC" $common -Xptxas -v -c "$here/src/fattn_quant.cu" -o "$build/check.o" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+    : >"$log"
+    for source in $KERNEL_SOURCES; do
+        # -Xptxas -v prints what the limits are about; nothing is linked.
+        "$NVCC" $common $(flags_of "$source") -Xptxas -v -c "$here/$source" -o "$build/check.o" >>"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+    done
     exec "$here/check_ptxas.sh" "$log" "$arch"
 fi
 
@@ -95,10 +102,10 @@ upstream_objects=''
     for source in $OURS; do
         object=ours/$(basename "$source").o
         echo "build $object: nvcc $here/$source"
-        echo "  extra = -DPLATEAU_CORE_VERSION=\\\"$CORE_VERSION\\\" -DPLATEAU_CUDA_ARCH=$arch"
+        echo "  extra = $(flags_of "$source") -DPLATEAU_CORE_VERSION=\\\"$CORE_VERSION\\\" -DPLATEAU_CUDA_ARCH=$arch"
         objects+=" $object"
     done
-    # The tests: one binary without ggml, one that hosts the plug-in.
+    # The tests: binaries without ggml, one of ggml alone, and those that host the plug-in.
     echo "rule host"
     echo "  command = $host_compiler -O2 -fPIC \$std -I$build/host $includes -I$LLAMA_SOURCE/ggml/src -DGGML_BACKEND_DL -D_GNU_SOURCE -MD -MF \$out.d -c \$in -o \$out"
     echo "  depfile = \$out.d"
@@ -113,11 +120,26 @@ upstream_objects=''
         case $source in *.c) echo "  std = -x c -std=c11" ;; *) echo "  std = -std=c++17" ;; esac
         host_objects+=" host/$source.o"
     done
-    echo "build host/op_compare.o: host $here/tests/op_compare.cpp"
-    echo "  std = -std=c++17"
+    for test in op_compare gdn_compare gdn_graph; do
+        echo "build host/$test.o: host $here/tests/$test.cpp"
+        echo "  std = -std=c++17"
+    done
     echo "build op_compare: program host/op_compare.o$host_objects"
-    echo "build ours/fattn_check.o: nvcc $here/tests/fattn_check.cu"
+    echo "build gdn_compare: program host/gdn_compare.o$host_objects"
+    echo "build host/gdn_in_place.o: host $here/src/gdn_in_place.cu"
+    echo "  std = -x c++ -std=c++17"
+    echo "build gdn_graph: program host/gdn_graph.o host/gdn_in_place.o$host_objects"
+    for test in fattn_check gdn_check; do echo "build ours/$test.o: nvcc $here/tests/$test.cu"; done
     echo "build fattn_check: nvprogram ours/fattn_check.o ours/fattn_quant.cu.o"
+    echo "build gdn_check: nvprogram ours/gdn_check.o ours/gdn_chunks.cu.o ours/gdn_step.cu.o"
+    if [ -n "${LLAMA_INSTALL:-}" ]; then
+        # Hosts the plug-in, so all of ggml is kept and exported.
+        core="-L$LLAMA_INSTALL/lib -Wl,--start-group -lllama -lggml-cpu -Wl,--whole-archive -lggml-base -lggml -Wl,--no-whole-archive -Wl,--end-group"
+        echo "rule model"
+        echo "  command = $host_compiler -O2 -std=c++17 -I$LLAMA_INSTALL/include -MD -MF \$out.d -o \$out \$in -rdynamic $core -lpthread -ldl -lm"
+        echo "  depfile = \$out.d"
+        echo "build gdn_model: model $here/tests/gdn_model.cpp"
+    fi
     echo "build libggml-cuda-sm$arch.so: link$objects"
     echo "build upstream/libggml-cuda-upstream.so: link$upstream_objects"
     echo "default libggml-cuda-sm$arch.so"
@@ -125,7 +147,7 @@ upstream_objects=''
 # Unchanged rules keep the time stamp, so that nothing is built twice.
 cmp -s "$ninja.new" "$ninja" && rm "$ninja.new" || mv "$ninja.new" "$ninja"
 targets="libggml-cuda-sm$arch.so"
-[ "$what" = tests ] && targets+=" fattn_check op_compare"
+[ "$what" = tests ] && targets+=" fattn_check op_compare gdn_check gdn_compare gdn_graph${LLAMA_INSTALL:+ gdn_model}"
 [ "${FLAVOUR:-}" = upstream ] && targets+=" upstream/libggml-cuda-upstream.so"
 ninja -C "$build" -j "$jobs" $targets >&2
 echo "$build/libggml-cuda-sm$arch.so"

@@ -1,6 +1,8 @@
 // The switches and counters of our kernels, and the plug-in's entry points.
 #include "registry.h"
 
+#include "gdn_dispatch.h"
+
 #include "ggml-backend-impl.h"
 #include "ggml-cuda.h"
 #include "ggml-impl.h"
@@ -21,6 +23,9 @@ namespace plateau {
 static KernelState states[KERNELS] = {
     { "fattn_quant", "attention of 1 to 32 tokens, K and V read in their quantized form", { true }, { 0 }, { 0 } },
     { "fattn_quant_prefill", "attention of longer batches without an f16 copy of the cache", { true }, { 0 }, { 0 } },
+    { "gdn_chunk", "Gated DeltaNet of 32 tokens and more in chunks on tensor cores", { true }, { 0 }, { 0 } },
+    { "gdn_exact", "the same with every product in three terms", { false }, { 0 }, { 0 } },
+    { "gdn_in_place", "Gated DeltaNet of one sequence without a copy of its state before it", { true }, { 0 }, { 0 } },
     { "mmvq_limit", "another limit between upstream's two small-batch products (mmvq_limit=N)", { false }, { 0 }, { 0 } },
 };
 
@@ -65,8 +70,9 @@ static int configure(const char * spec, char * error, int error_size) {
         const std::string name = word.substr(1);
         bool known = false;
         for (int i = 0; i < KERNELS; ++i) {
-            // The limit is a number, not a switch: +all does not invent one.
-            if (name == states[i].name || (name == "all" && (word[0] == '-' || i != MMVQ_LIMIT))) {
+            // The limit is a number, not a switch, and exactness a choice of its own: +all makes neither.
+            const bool choice = i == MMVQ_LIMIT || i == GDN_EXACT;
+            if (name == states[i].name || (name == "all" && (word[0] == '-' || !choice))) {
                 on[i] = word[0] == '+';
                 known = true;
             }
@@ -135,7 +141,11 @@ extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backen
             GGML_LOG_INFO("plateau kernel %s: %s\n", line, tab + 1);
         }
     }
-    return up_ggml_backend_init();
+    ggml_backend_reg_t reg = up_ggml_backend_init();
+    if (reg) {
+        plateau::watch_graphs(reg);
+    }
+    return reg;
 }
 
 // How well this file fits the cards: machine code runs on its own major version from its minor version on.

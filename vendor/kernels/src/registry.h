@@ -9,7 +9,7 @@
 
 namespace plateau {
 
-enum Kernel { FATTN_QUANT, FATTN_QUANT_PREFILL, MMVQ_LIMIT, KERNELS };
+enum Kernel { FATTN_QUANT, FATTN_QUANT_PREFILL, GDN_CHUNK, GDN_EXACT, GDN_IN_PLACE, MMVQ_LIMIT, KERNELS };
 
 struct KernelState {
     const char * name;
@@ -34,7 +34,8 @@ bool enabled(Kernel which);
 // "llama-cpp-sys-2 0.1.161": what the plug-in was built for.
 PLATEAU_EXPORT const char * plateau_kernels_core();
 
-// `spec`: names after '-' (off) or '+' (on), separated by commas; "-all" and "+all"; "mmvq_limit=N". Returns 0, or -1 with
+// `spec`: names after '-' (off) or '+' (on), separated by commas; "-all" and "+all" (which leaves choices such as gdn_exact
+// as they are); "mmvq_limit=N". Returns 0, or -1 with
 // a reason in `error` when a name is unknown: nothing is changed then. To be called before a context is made: memory is
 // planned by it.
 PLATEAU_EXPORT int plateau_kernels_configure(const char * spec, char * error, int error_size);

@@ -4,12 +4,9 @@
 //   op_compare PLUGIN bench [deep]   microseconds an operator and the memory that ggml plans for it; a table last, JSON to
 //                                    the file of PLATEAU_JSON
 //
-// Hosts the plug-in as plateau does: ggml-base is linked statically and its symbols are exported (-rdynamic).
-#include "ggml-alloc.h"
-#include "ggml-backend.h"
-#include "ggml.h"
+#include "plugin.h"
 
-#include <dlfcn.h>
+#include "ggml-alloc.h"
 
 #include <algorithm>
 #include <chrono>
@@ -20,30 +17,6 @@
 #include <random>
 #include <string>
 #include <vector>
-
-static int (*configure)(const char *, char *, int);
-static int (*report)(char *, int);
-
-static void switch_kernels(const char * spec) {
-    char error[256] = "";
-    if (configure(spec, error, sizeof error) != 0) {
-        fprintf(stderr, "%s: %s\n", spec, error);
-        exit(2);
-    }
-}
-
-static uint64_t count(const char * name, int field) {
-    char text[4096];
-    report(text, sizeof text);
-    for (char * line = strtok(text, "\n"); line; line = strtok(nullptr, "\n")) {
-        char kernel[64] = "", on[8] = "";
-        unsigned long long calls = 0, fallbacks = 0;
-        if (sscanf(line, "%63s %7s %llu %llu", kernel, on, &calls, &fallbacks) == 4 && !strcmp(kernel, name)) {
-            return field == 0 ? calls : fallbacks;
-        }
-    }
-    return 0;
-}
 
 struct Shape {
     int head_dim, heads, kv_heads, cells;
@@ -183,19 +156,6 @@ static Result run(ggml_backend_t backend, const Cache & cache, int tokens, bool 
     return result;
 }
 
-// Infinite where either is not finite.
-static double difference(const std::vector<float> & a, const std::vector<float> & b) {
-    double d = 0.0, size = 0.0;
-    for (size_t i = 0; i < a.size(); ++i) {
-        if (!std::isfinite(a[i]) || !std::isfinite(b[i])) {
-            return INFINITY;
-        }
-        d += (a[i] - b[i]) * (a[i] - b[i]);
-        size += b[i] * b[i];
-    }
-    return d / size;
-}
-
 static const ggml_type TYPES[] = { GGML_TYPE_F16, GGML_TYPE_Q8_0, GGML_TYPE_Q5_0, GGML_TYPE_Q4_1, GGML_TYPE_Q4_0 };
 
 static int check(ggml_backend_t backend) {
@@ -293,21 +253,7 @@ int main(int argc, char ** argv) {
         fprintf(stderr, "usage: op_compare PLUGIN check | bench [deep]\n");
         return 64;
     }
-    ggml_backend_reg_t reg = ggml_backend_load(argv[1]);
-    void * library = dlopen(argv[1], RTLD_NOW);
-    if (!reg || !library || ggml_backend_reg_dev_count(reg) == 0) {
-        fprintf(stderr, "cannot load %s, or it has no device: %s\n", argv[1], reg ? "" : dlerror());
-        return 2;
-    }
-    configure = reinterpret_cast<int (*)(const char *, char *, int)>(dlsym(library, "plateau_kernels_configure"));
-    report = reinterpret_cast<int (*)(char *, int)>(dlsym(library, "plateau_kernels_report"));
-    if (!configure || !report) {
-        fprintf(stderr, "%s has no kernels of ours\n", argv[1]);
-        return 2;
-    }
-    ggml_backend_dev_t device = ggml_backend_reg_dev_get(reg, 0);
-    ggml_backend_t backend = ggml_backend_dev_init(device, nullptr);
-    printf("%s\n", ggml_backend_dev_description(device));
+    ggml_backend_t backend = load_plugin(argv[1]);
     const int code = std::string(argv[2]) == "bench" ? bench(backend, argc > 3 && std::string(argv[3]) == "deep") : check(backend);
     ggml_backend_free(backend);
     return code;

@@ -1,0 +1,125 @@
+// What a warp of NVIDIA's can do beyond C++: shuffles, matrix fragments, asynchronous copies, and how a kernel is started.
+//
+// For: the Gated DeltaNet kernels, which are compiled twice: by nvcc for a card, and by a host compiler with
+// tests/emulate.h (PLATEAU_EMULATE), where every lane is a fibre and these functions meet in one place. Not for: arithmetic
+// that plain C++ has. Halves are kept as bits, two to a word, so that both compilers see the same types.
+#pragma once
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+namespace plateau {
+
+using half_bits = uint16_t;
+
+} // namespace plateau
+
+#ifdef PLATEAU_EMULATE
+#include "emulate.h"
+#else
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+// The dynamic shared memory of a block, as bytes.
+#define PLATEAU_SHARED(name) extern __shared__ __align__(128) char name[]
+
+namespace plateau {
+
+// A product that is not fused with the sum it goes into.
+__device__ __forceinline__ float product(float x, float y) { return __fmul_rn(x, y); }
+// e^x as the compiler's flags for this file have it.
+__device__ __forceinline__ float exponential(float x) { return expf(x); }
+
+__device__ __forceinline__ float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffff, x, lanes); }
+__device__ __forceinline__ float shuffle_up(float x, int lanes) { return __shfl_up_sync(0xffffffff, x, lanes); }
+__device__ __forceinline__ float shuffle_from(float x, int lane) { return __shfl_sync(0xffffffff, x, lane); }
+__device__ __forceinline__ void sync_warp() { __syncwarp(); }
+__device__ __forceinline__ void sync_block() { __syncthreads(); }
+
+// Two values as halves, `low` in the low bits; and back.
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+    const half2 x = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&x);
+}
+__device__ __forceinline__ float low_half(uint32_t x) { return __half2float(__ushort_as_half(static_cast<uint16_t>(x & 0xffff))); }
+__device__ __forceinline__ float high_half(uint32_t x) { return __half2float(__ushort_as_half(static_cast<uint16_t>(x >> 16))); }
+
+// 2^exponent, for -126 to 127.
+__device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
+// The exponent of |x| as it is stored: -127 for zero and denormals, 128 for what is not finite.
+__device__ __forceinline__ int exponent_of(float x) { return ((__float_as_int(x) >> 23) & 255) - 127; }
+
+__device__ __forceinline__ uint32_t shared_place(const void * p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// Four 8 x 8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const half_bits * row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_place(row)) : "memory");
+}
+__device__ __forceinline__ void load_matrices_turned(uint32_t (&r)[4], const half_bits * row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_place(row)) : "memory");
+}
+
+// c (16 x 8) += a (16 x 16) b (16 x 8), in f32.
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// 16 bytes to shared memory, in the background.
+__device__ __forceinline__ void copy_later(void * to, const void * from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_place(to)), "l"(from) : "memory");
+}
+// All copies that this thread has started have arrived.
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+template <typename P>
+cudaError_t launch(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, const P & params) {
+    if (shared_bytes > 48 * 1024) {
+        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+        if (error != cudaSuccess) {
+            return error;
+        }
+    }
+    kernel<<<grid, threads, shared_bytes, stream>>>(params);
+    return cudaGetLastError();
+}
+
+} // namespace plateau
+
+#endif
+
+namespace plateau {
+
+// Which row and column of a 16 x 16 tile of halves a lane names to `load_matrices`: as operand a (and as operand b when the
+// tile is loaded turned), and as two b operands of 8 columns each.
+__device__ __forceinline__ int row_as_a(int lane) { return (lane & 7) + 8 * ((lane >> 3) & 1); }
+__device__ __forceinline__ int column_as_a(int lane) { return 8 * (lane >> 4); }
+__device__ __forceinline__ int row_as_b(int lane) { return (lane & 7) + 8 * (lane >> 4); }
+__device__ __forceinline__ int column_as_b(int lane) { return 8 * ((lane >> 3) & 1); }
+
+// What `pack` has lost of both values, as halves again.
+__device__ __forceinline__ uint32_t pack_rest(float low, float high, uint32_t packed) {
+    return pack(low - low_half(packed), high - high_half(packed));
+}
+
+// The largest of |x| over the lanes of a warp, in every lane.
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        x = fmaxf(x, shuffle_xor(x, lanes));
+    }
+    return x;
+}
+
+// The exponent by which values up to `largest` are scaled before they become halves: up to 2^12 then, so that neither the
+// values overflow nor what `pack` leaves of them is denormal. Within 60 either way, where f32 has room for products.
+__device__ __forceinline__ int half_scale(float largest) {
+    const int exponent = 11 - exponent_of(largest);
+    return exponent > 60 ? 60 : exponent < -60 ? -60 : exponent;
+}
+
+} // namespace plateau

@@ -1,0 +1,453 @@
+// A multiprocessor on the host: runs a kernel's source with one fibre a lane, so that what it computes and how its lanes
+// work together can be tested without a card.
+//
+// Checked on the way, each ends the program with a message: lanes of a warp that meet in different functions, barriers that
+// not all reach, addresses that are not aligned as the instruction needs, writes past the shared memory. Shared memory
+// begins as NaN, and so does the target of a copy in the background until it is waited for. Lanes run in an order that can
+// be changed: a missing barrier shows as a difference. Products of matrices are summed exactly and cut towards zero, which
+// is no better than what tensor cores do.
+// Not for: time, and races within one order of lanes.
+#pragma once
+
+#include "cuda_runtime.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <functional>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#else
+#include <ucontext.h>
+#endif
+
+namespace plateau::emulate {
+
+constexpr int LANES = 32;
+constexpr int MOST_THREADS = 256;
+constexpr size_t STACK = 128 * 1024;
+
+enum Meeting { NONE, SHUFFLE, MATRICES, MATRICES_TURNED, PRODUCT, WARP, BLOCK };
+
+struct Copy {
+    char * to;
+    const char * from;
+};
+
+struct Fibre {
+    dim3 thread;
+    bool done = true;
+    const uint64_t * gate = nullptr; // waits until this counter is no longer `seen`
+    uint64_t seen = 0;
+    std::vector<Copy> copies;
+    std::vector<char> stack;
+#if defined(__x86_64__)
+    void * place = nullptr;
+#else
+    ucontext_t place;
+#endif
+};
+
+struct Warp {
+    int arrived = 0;
+    Meeting meeting = NONE;
+    uint64_t generation = 0;
+    float x[LANES], result[LANES];
+    int other[LANES];
+    const uint16_t * row[LANES];
+    uint32_t words[LANES][4];
+    uint32_t a[LANES][4], b[LANES][2];
+    float c[LANES][4];
+};
+
+// How a run goes: set before it.
+struct Manner {
+    bool backwards = false;   // the last warp first
+    bool copies_late = true;  // when they are waited for, else at once
+    bool fast_math = false;   // approximate e^x; denormals are zero (on x86)
+};
+
+struct Machine {
+    Manner manner;
+    Fibre fibres[MOST_THREADS];
+    Warp warps[MOST_THREADS / LANES];
+    Fibre outside;
+    int threads = 0, current = 0, alive = 0;
+    int arrived = 0;
+    uint64_t generation = 0; // of the block's barrier
+    dim3 block, grid;
+    std::vector<char> memory;
+    char * shared = nullptr;
+    size_t shared_bytes = 0;
+    std::function<void()> body;
+    uint64_t products = 0, conflicts = 0, loads = 0; // matrix products; loads of 8 rows, and extra turns by bank conflicts
+};
+
+inline Machine & machine() {
+    static Machine * m = new Machine;
+    return *m;
+}
+
+[[noreturn]] inline void fail(const char * what) {
+    const Machine & m = machine();
+    fprintf(stderr, "emulation: %s (block %u %u %u, thread %d)\n", what, m.block.x, m.block.y, m.block.z, m.current);
+    exit(3);
+}
+
+#if defined(__x86_64__)
+extern "C" void plateau_switch(void ** from, void * to);
+asm(R"(
+.text
+.weak plateau_switch
+.type plateau_switch, @function
+plateau_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size plateau_switch, .-plateau_switch
+)");
+inline void change(Fibre & from, Fibre & to) { plateau_switch(&from.place, to.place); }
+inline void prepare(Fibre & fibre, void (*entry)()) {
+    fibre.stack.resize(STACK);
+    uintptr_t top = (reinterpret_cast<uintptr_t>(fibre.stack.data()) + STACK) & ~uintptr_t{ 15 };
+    void ** at = reinterpret_cast<void **>(top) - 8; // six registers, the entry, and a place to keep the stack even
+    for (int i = 0; i < 8; ++i) {
+        at[i] = nullptr;
+    }
+    at[6] = reinterpret_cast<void *>(entry);
+    fibre.place = at;
+}
+#else
+inline void change(Fibre & from, Fibre & to) { swapcontext(&from.place, &to.place); }
+inline void prepare(Fibre & fibre, void (*entry)()) {
+    fibre.stack.resize(STACK);
+    getcontext(&fibre.place);
+    fibre.place.uc_stack.ss_sp = fibre.stack.data();
+    fibre.place.uc_stack.ss_size = STACK;
+    fibre.place.uc_link = nullptr;
+    makecontext(&fibre.place, entry, 0);
+}
+#endif
+
+inline bool can_run(const Fibre & fibre) { return !fibre.done && (!fibre.gate || *fibre.gate != fibre.seen); }
+
+// To the next lane of this warp that can go on, else to another warp.
+inline void give_way() {
+    Machine & m = machine();
+    Fibre & here = m.fibres[m.current];
+    const int warp = m.current / LANES, warps = m.threads / LANES;
+    auto go = [&](int next) {
+        m.current = next;
+        if (&m.fibres[next] != &here) {
+            change(here, m.fibres[next]);
+        }
+    };
+    for (int i = 1; i <= LANES; ++i) {
+        const int next = warp * LANES + (m.current + i) % LANES;
+        if (can_run(m.fibres[next])) {
+            return go(next);
+        }
+    }
+    for (int i = 1; i < warps; ++i) {
+        const int other = (m.manner.backwards ? warp + warps - i : warp + i) % warps;
+        for (int lane = 0; lane < LANES; ++lane) {
+            if (can_run(m.fibres[other * LANES + lane])) {
+                return go(other * LANES + lane);
+            }
+        }
+    }
+    if (m.alive == 0) {
+        change(here, m.outside);
+    }
+    fail("lanes wait for lanes that have ended or wait elsewhere");
+}
+
+inline void wait_behind(const uint64_t & gate) {
+    Fibre & here = machine().fibres[machine().current];
+    here.gate = &gate;
+    here.seen = gate;
+    give_way();
+    here.gate = nullptr;
+}
+
+inline void entry() {
+    Machine & m = machine();
+    m.body();
+    if (!m.fibres[m.current].copies.empty()) {
+        fail("a copy was not waited for");
+    }
+    m.fibres[m.current].done = true;
+    --m.alive;
+    give_way();
+    abort();
+}
+
+inline int lane() { return machine().current % LANES; }
+inline Warp & warp() { return machine().warps[machine().current / LANES]; }
+
+// All lanes of a warp come here; `work` is done once, for all, by the last.
+template <typename F> void meet(Meeting meeting, F work) {
+    Warp & w = warp();
+    if (w.arrived == 0) {
+        w.meeting = meeting;
+    } else if (w.meeting != meeting) {
+        fail("the lanes of a warp are not at the same place");
+    }
+    if (++w.arrived == LANES) {
+        w.arrived = 0;
+        work(w);
+        ++w.generation;
+    } else {
+        wait_behind(w.generation);
+    }
+}
+
+inline float from_half(uint16_t bits) {
+    static const std::vector<float> table = [] {
+        std::vector<float> all(65536);
+        for (int i = 0; i < 65536; ++i) {
+            const int exponent = i >> 10 & 31, rest = i & 1023;
+            const float size = exponent == 31 ? (rest ? NAN : INFINITY) : exponent ? ldexpf(1024 + rest, exponent - 25) : ldexpf(rest, -24);
+            all[i] = i & 0x8000 ? -size : size;
+        }
+        return all;
+    }();
+    return table[bits];
+}
+
+// To the nearest, ties to even, as cvt.rn does.
+inline uint16_t to_half(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    const uint16_t sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) {
+        return sign | 0x7fff;
+    }
+    if (bits >= 0x47800000) { // 65536
+        return sign | 0x7c00;
+    }
+    if (bits < 0x38800000) { // below the least normal half: a multiple of 2^-24
+        float size;
+        memcpy(&size, &bits, 4);
+        return sign | static_cast<uint16_t>(nearbyint(static_cast<double>(size) * 16777216.0));
+    }
+    bits += 0xfff + (bits >> 13 & 1);
+    return sign | static_cast<uint16_t>((bits - 0x38000000) >> 13);
+}
+
+inline float cut(double x) {
+    float y = static_cast<float>(x);
+    return fabs(static_cast<double>(y)) > fabs(x) ? nextafterf(y, 0.0f) : y;
+}
+
+inline void multiply(Warp & w) {
+    double a[16][16], b[8][16];
+    for (int l = 0; l < LANES; ++l) {
+        const int g = l / 4, t = l % 4;
+        for (int e = 0; e < 4; ++e) {
+            const int row = g + 8 * (e & 1), k = 2 * t + 8 * (e >> 1);
+            a[row][k] = from_half(w.a[l][e] & 0xffff);
+            a[row][k + 1] = from_half(w.a[l][e] >> 16);
+        }
+        for (int e = 0; e < 2; ++e) {
+            b[g][2 * t + 8 * e] = from_half(w.b[l][e] & 0xffff);
+            b[g][2 * t + 8 * e + 1] = from_half(w.b[l][e] >> 16);
+        }
+    }
+    for (int l = 0; l < LANES; ++l) {
+        for (int e = 0; e < 4; ++e) {
+            const double * x = a[l / 4 + 8 * (e >> 1)];
+            const double * y = b[2 * (l % 4) + (e & 1)];
+            double sum[4] = { w.c[l][e], 0.0, 0.0, 0.0 };
+            for (int k = 0; k < 16; ++k) {
+                sum[k & 3] += x[k] * y[k];
+            }
+            w.c[l][e] = cut((sum[0] + sum[1]) + (sum[2] + sum[3]));
+        }
+    }
+    ++machine().products;
+}
+
+inline void take_matrices(Warp & w, bool turned) {
+    Machine & m = machine();
+    for (int i = 0; i < 4; ++i) {
+        int banks = 0;
+        for (int r = 0; r < 8; ++r) {
+            const char * row = reinterpret_cast<const char *>(w.row[8 * i + r]);
+            if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
+                fail("a row of a matrix is not aligned to 16 bytes");
+            }
+            if (row < m.shared || row + 16 > m.shared + m.shared_bytes) {
+                fail("a row of a matrix is not in shared memory");
+            }
+            banks |= 1 << ((row - m.shared) / 16 % 8);
+        }
+        m.loads += 1;
+        m.conflicts += 8 - __builtin_popcount(banks);
+        for (int l = 0; l < LANES; ++l) {
+            const int row = l / 4, column = 2 * (l % 4);
+            const uint32_t low = turned ? w.row[8 * i + column][row] : w.row[8 * i + row][column];
+            const uint32_t high = turned ? w.row[8 * i + column + 1][row] : w.row[8 * i + row][column + 1];
+            w.words[l][i] = low | high << 16;
+        }
+    }
+}
+
+template <typename P> void run(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, const P & params) {
+    Machine & m = machine();
+    if (threads % LANES != 0 || threads > MOST_THREADS || shared_bytes > 99 * 1024) {
+        fail("no such block on sm_86");
+    }
+    constexpr size_t guard = 256;
+    m.memory.resize(shared_bytes + 2 * guard + 128);
+    m.shared = m.memory.data() + guard;
+    m.shared += (128 - reinterpret_cast<uintptr_t>(m.shared) % 128) % 128;
+    m.shared_bytes = shared_bytes;
+    m.grid = grid;
+    m.threads = threads;
+    m.body = [&] { kernel(params); };
+#if defined(__x86_64__)
+    const unsigned csr = _mm_getcsr();
+    _mm_setcsr(m.manner.fast_math ? csr | 0x8040 : csr);
+#endif
+    for (unsigned i = 0; i < grid.x * grid.y * grid.z; ++i) {
+        const unsigned at = m.manner.backwards ? grid.x * grid.y * grid.z - 1 - i : i;
+        m.block = dim3(at % grid.x, at / grid.x % grid.y, at / grid.x / grid.y);
+        memset(m.memory.data(), 0xff, m.memory.size());
+        m.alive = threads;
+        for (int n = 0; n < threads; ++n) {
+            m.fibres[n].thread = dim3(n);
+            m.fibres[n].done = false;
+            m.fibres[n].gate = nullptr;
+            prepare(m.fibres[n], entry);
+        }
+        m.current = m.manner.backwards ? threads - LANES : 0;
+        change(m.outside, m.fibres[m.current]);
+        for (const char * p = m.shared + shared_bytes; p < m.memory.data() + m.memory.size(); ++p) {
+            if (*p != '\xff') {
+                fail("a write past the shared memory");
+            }
+        }
+    }
+#if defined(__x86_64__)
+    _mm_setcsr(csr);
+#endif
+}
+
+} // namespace plateau::emulate
+
+#define threadIdx (plateau::emulate::machine().fibres[plateau::emulate::machine().current].thread)
+#define blockIdx (plateau::emulate::machine().block)
+#define gridDim (plateau::emulate::machine().grid)
+#define PLATEAU_SHARED(name) char * name = plateau::emulate::machine().shared
+
+namespace plateau {
+
+inline float product(float x, float y) { return x * y; }
+inline float exponential(float x) {
+    return emulate::machine().manner.fast_math ? exp2f(x * 1.4426950216293335f) : expf(x);
+}
+
+template <typename F> float shuffle(float x, F source) {
+    using namespace emulate;
+    const int l = lane();
+    warp().x[l] = x;
+    warp().other[l] = source(l);
+    meet(SHUFFLE, [](Warp & w) {
+        for (int i = 0; i < LANES; ++i) {
+            w.result[i] = w.x[w.other[i]];
+        }
+    });
+    return warp().result[l];
+}
+inline float shuffle_xor(float x, int lanes) { return shuffle(x, [=](int l) { return l ^ lanes; }); }
+inline float shuffle_up(float x, int lanes) { return shuffle(x, [=](int l) { return l < lanes ? l : l - lanes; }); }
+inline float shuffle_from(float x, int from) { return shuffle(x, [=](int) { return from; }); }
+inline void sync_warp() { emulate::meet(emulate::WARP, [](emulate::Warp &) {}); }
+
+inline void sync_block() {
+    emulate::Machine & m = emulate::machine();
+    if (++m.arrived == m.threads) {
+        m.arrived = 0;
+        ++m.generation;
+    } else {
+        emulate::wait_behind(m.generation);
+    }
+}
+
+inline uint32_t pack(float low, float high) { return emulate::to_half(low) | static_cast<uint32_t>(emulate::to_half(high)) << 16; }
+inline float low_half(uint32_t x) { return emulate::from_half(x & 0xffff); }
+inline float high_half(uint32_t x) { return emulate::from_half(x >> 16); }
+inline float power_of_two(int exponent) { return ldexpf(1.0f, exponent); }
+inline int exponent_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return static_cast<int>(bits >> 23 & 255) - 127;
+}
+
+inline void load_matrices_as(uint32_t (&r)[4], const half_bits * row, bool turned) {
+    using namespace emulate;
+    const int l = lane();
+    warp().row[l] = row;
+    meet(turned ? MATRICES_TURNED : MATRICES, [=](Warp & w) { take_matrices(w, turned); });
+    memcpy(r, warp().words[l], sizeof r);
+}
+inline void load_matrices(uint32_t (&r)[4], const half_bits * row) { load_matrices_as(r, row, false); }
+inline void load_matrices_turned(uint32_t (&r)[4], const half_bits * row) { load_matrices_as(r, row, true); }
+
+inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    using namespace emulate;
+    Warp & w = warp();
+    const int l = lane();
+    memcpy(w.a[l], a, sizeof a);
+    w.b[l][0] = b0;
+    w.b[l][1] = b1;
+    memcpy(w.c[l], c, sizeof c);
+    meet(PRODUCT, multiply);
+    memcpy(c, w.c[l], sizeof c);
+}
+
+inline void copy_later(void * to, const void * from) {
+    emulate::Machine & m = emulate::machine();
+    if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+        emulate::fail("a copy is not aligned to 16 bytes");
+    }
+    if (m.manner.copies_late) {
+        memset(to, 0xff, 16);
+        m.fibres[m.current].copies.push_back({ static_cast<char *>(to), static_cast<const char *>(from) });
+    } else {
+        memcpy(to, from, 16);
+    }
+}
+inline void wait_for_copies() {
+    auto & copies = emulate::machine().fibres[emulate::machine().current].copies;
+    for (const emulate::Copy & copy : copies) {
+        memcpy(copy.to, copy.from, 16);
+    }
+    copies.clear();
+}
+
+template <typename P>
+cudaError_t launch(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t, const P & params) {
+    emulate::run(kernel, grid, threads, shared_bytes, params);
+    return cudaSuccess;
+}
+
+} // namespace plateau
