@@ -239,3 +239,49 @@ def test_addresses_are_closed_by_default(server):
     for url in ("http://169.254.169.254/", "https://example.org/a.png", "file:///etc/passwd"):
         status, error = refused(server, {"type": "image_url", "image_url": {"url": url}})
         assert (status, error["code"]) == (400, "image_not_fetched"), error
+
+
+def test_twelve_turns_with_four_pictures_process_what_is_new_also_after_a_restart(tmp_path):
+    args = ["--profile", "demo", "--cache-type-k", "bf16", "--cache-type-v", "bf16", "--cache-dir", str(tmp_path)]
+    server = Server(*args)
+    questions = vis.QA(np.random.default_rng(11), synth.NOUN)
+    messages, before, rows = [], 0, []
+    for turn in range(12):
+        if turn % 3 == 0:
+            scene = questions.scene("single", small=True)
+        question, _, _ = questions.ask(scene, ["color", "background", "shape"][turn % 3])
+        parts = [part(encoded(vis.draw(scene)))] if turn % 3 == 0 else []
+        messages.append({"role": "user", "content": parts + [text(question)]})
+        if turn == 7:
+            assert server.stop() == 0
+            server = Server(*args)
+        body = {"messages": messages, "temperature": 0, "max_tokens": 40, "reasoning_effort": "none"}
+        reply = server.post("/v1/chat/completions", body)
+        usage = reply["usage"]
+        processed = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+        # The prompt before is known, and so is its answer, up to where the template writes it otherwise.
+        rows.append((turn, usage["prompt_tokens"] - before, processed, reply["timings"].get("encode_n", 0)))
+        before = usage["prompt_tokens"]
+        messages.append({"role": "assistant", "content": reply["choices"][0]["message"]["content"]})
+    assert server.stop() == 0
+    print("\nturn, new, processed, encoded:", rows)
+    # A picture is encoded once, in its own turn.
+    assert [encoded for *_, encoded in rows] == [1, 0, 0] * 4, rows
+    new, processed = (sum(column) for column in list(zip(*rows))[1:3])
+    assert processed <= 1.15 * new + 12, rows
+
+
+@pytest.mark.parametrize("width, height", [(1, 1), (1, 4000), (4000, 1), (16, 16000), (16000, 16), (3, 2000)])
+def test_thin_and_tiny_pictures_are_answered(server, width, height):
+    pixels = np.full((height, width, 3), 200, np.uint8)
+    body = {"messages": asking(part(encoded(pixels)), text("What color is the background?")), "max_tokens": 10}
+    started = time.monotonic()
+    usage = server.post("/v1/chat/completions", body)["usage"]
+    tokens = usage["prompt_tokens_details"]["image_tokens"]
+    print(f"\n{width} x {height}: {tokens} tokens, {time.monotonic() - started:.2f} s")
+    assert 8 <= tokens <= 4096
+
+
+def test_a_picture_that_is_too_long_is_refused_by_name(server):
+    status, error = refused(server, part(encoded(np.zeros((4, 17000, 3), np.uint8))))
+    assert (status, error["code"]) == (400, "limit_exceeded") and "pictures.max_side" in error["message"], error
