@@ -191,7 +191,7 @@ impl Tally {
         sum.ttft_ms = sum.ttft_ms.max(new.ttft_ms);
         sum.queue_ms = sum.queue_ms.max(new.queue_ms);
         sum.encode_n += new.encode_n;
-        sum.encode_ms += new.encode_ms;
+        sum.encode_ms = sum.encode_ms.max(new.encode_ms);
     }
 
     pub fn usage(&self) -> UsageBody {
