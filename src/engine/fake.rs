@@ -186,6 +186,7 @@ impl FakeRunner {
             n_outputs_seq: 1,
             mtp: false,
             steady_width: false,
+            asynchronous: false,
             point_bytes: Some(POINT_BYTES as u64),
             eog: vec![IM_END, END_OF_TEXT],
             vision: None,

@@ -180,6 +180,19 @@ impl Guide {
         true
     }
 
+    /// Works out what may come next and, while `more`, what after each token of `draft`, for `allowed` to have it at hand.
+    pub fn foresee(&mut self, draft: &[Token], tokenizer: &Tokenizer, mut more: impl FnMut() -> bool) {
+        // An error comes again where the token is sampled.
+        let _ = self.allowed();
+        for token in draft {
+            if !more() || !self.try_token(*token, tokenizer) {
+                break;
+            }
+            let _ = self.allowed();
+        }
+        self.take_back();
+    }
+
     /// Takes all tokens back that were tried.
     pub fn take_back(&mut self) {
         while let Some(Tried { before, by }) = self.tried.pop() {
@@ -232,8 +245,8 @@ impl Guide {
         }
     }
 
-    /// The one token that is next, where there is but one.
-    fn due(&self) -> Option<Token> {
+    /// The one token that is next, where that is known without a mask.
+    pub fn due(&self) -> Option<Token> {
         match self.now.phase {
             Phase::Closing(at) => self.closing.get(at).copied(),
             Phase::Gap(at) => self.thinking.as_ref()?.separator.get(at).copied(),

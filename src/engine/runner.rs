@@ -31,6 +31,8 @@ pub struct RunnerFacts {
     pub mtp: bool,
     /// The device replays a recorded step as long as the number of rows stays the same.
     pub steady_width: bool,
+    /// A step goes on by itself: what the engine does between `step` and `wait` costs no time.
+    pub asynchronous: bool,
     /// Bytes of a saved point, about; `None`: `save` and `restore` do not work with this model.
     pub point_bytes: Option<u64>,
     /// Ids that end a generation; `ignore_eos` bans them. Other control ids are not in it.
@@ -107,9 +109,12 @@ pub trait ModelRunner {
         self.step_seeing(rows, &Gallery::EMPTY)
     }
 
-    /// Processes the rows; those of pictures are in `gallery`. On `Err` with `RunnerErrorKind::NoRoom` or `InvalidBatch` nothing was changed; after any other
+    /// Processes the rows, maybe beyond its return (`wait`); those of pictures are in `gallery`. On `Err` with `RunnerErrorKind::NoRoom` or `InvalidBatch` nothing was changed; after any other
     /// error the state of the sequences in the batch is unknown and they must be cleared.
     fn step_seeing(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError>;
+
+    /// Returns when the last step is over. Any other call waits, too; a runner that computes in `step` has nothing to do.
+    fn wait(&mut self) {}
 
     /// Logits of row `row` of the last successful step (a row with `output`): `n_vocab` floats, valid until the next call.
     fn logits(&mut self, row: usize) -> Result<&[f32], RunnerError>;

@@ -64,6 +64,8 @@ pub(super) struct Scheduler {
     pub prefix: PrefixCache,
     pub gallery: Gallery,
     pub n_steps: u64,
+    /// How long the last step took.
+    pub step_time: Duration,
     n_arrived: u64,
     stopping: bool,
     pub(super) shown: Shown,
@@ -91,6 +93,7 @@ impl Scheduler {
             prefix,
             gallery,
             n_steps: 0,
+            step_time: Duration::ZERO,
             n_arrived: 0,
             stopping: false,
             shown,

@@ -253,11 +253,10 @@ impl Sequence {
         self.drafts.finish(n, self.guide.as_mut().map(|guide| (guide, tokenizer)))
     }
 
-    /// Works out what the next token may be, before its logits are asked for: a card computes meanwhile.
-    pub fn look_ahead(&mut self) {
+    /// Works out what the next token may be, and, while `more`, each token after those of the draft.
+    pub fn foresee(&mut self, tokenizer: &Tokenizer, more: impl FnMut() -> bool) {
         if let Some(guide) = &mut self.guide {
-            // An error comes again where the token is sampled.
-            let _ = guide.allowed();
+            guide.foresee(&self.drafts.draft.tokens, tokenizer, more);
         }
     }
 

@@ -65,10 +65,13 @@ impl Scheduler {
         let rows = self.batch.parts[parts.start].rows.start..self.batch.parts[parts.end - 1].rows.end;
         let started = Instant::now();
         self.runner.step_seeing(&self.batch.rows[rows.clone()], &self.gallery)?;
+        self.foresee(parts.clone(), started);
+        self.runner.wait();
         self.n_steps += 1;
         let now = Instant::now();
+        self.step_time = now.saturating_duration_since(started);
         if self.batch.parts[parts.clone()].iter().all(|part| part.outputs == part.rows) {
-            self.round.stepped(rows.len(), now.saturating_duration_since(started).as_secs_f64());
+            self.round.stepped(rows.len(), self.step_time.as_secs_f64());
             if let Some(gain) = self.round.gain() {
                 self.metrics.set_draft_gain(gain);
             }
@@ -77,6 +80,23 @@ impl Scheduler {
             self.harvest(part, rows.start, started, now)?;
         }
         Ok(())
+    }
+
+    /// Works out masks that the outputs of `parts` will need while the device computes: those that are needed whatever comes,
+    /// then those behind drafts, which may turn out wrong.
+    fn foresee(&mut self, parts: Range<usize>, started: Instant) {
+        if !self.fixed.facts.asynchronous {
+            return;
+        }
+        // Half of the last step: masks that make a step longer than the device does must not be given more time for it.
+        let end = started + self.step_time / 2;
+        for drafts_too in [false, true] {
+            for part in self.batch.parts[parts.clone()].iter().filter(|part| !part.outputs.is_empty()) {
+                if let Some(sequence) = &mut self.slots[part.slot].occupant {
+                    sequence.foresee(&self.fixed.tokenizer, || drafts_too && Instant::now() < end);
+                }
+            }
+        }
     }
 
     /// Runs the rows of each part alone: the batch was refused, and only the one that is to blame shall fail.
@@ -108,7 +128,6 @@ impl Scheduler {
         let mut ending = None;
         let mut n_accepted = 0;
         for row in outputs.clone() {
-            sequence.look_ahead();
             ending = match self.runner.logits(row - first_row) {
                 Err(error) if error.kind == RunnerErrorKind::Fatal => return Err(error),
                 Err(error) => Some(Ending::Failed(EngineError::Runner(error))),

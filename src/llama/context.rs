@@ -189,6 +189,12 @@ impl Context {
         unsafe { ffi::plateau_process(self.raw.as_ptr(), batch.raw()) }
     }
 
+    /// Returns when the last batch is computed and its outputs are in place.
+    pub(super) fn wait(&mut self) {
+        // SAFETY: the context is alive; what fails on the device ends the process there, nothing is thrown.
+        unsafe { ffi::llama_synchronize(self.raw.as_ptr()) }
+    }
+
     /// The logits of row `row` of the last batch. `None` for a row without.
     pub(super) fn logits(&mut self, row: usize) -> Option<&[f32]> {
         let n_vocab = self.model.vocab().tokens.len();

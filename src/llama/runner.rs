@@ -34,6 +34,8 @@ pub struct LlamaRunner {
     vision: Option<Vision>,
     /// Which rows of the last successful step have logits.
     outputs: Vec<bool>,
+    /// Rows of a step that may still be computed, which the MTP head has not seen.
+    running: Vec<BatchRow>,
     facts: RunnerFacts,
     context: Context,
 }
@@ -67,11 +69,12 @@ impl LlamaRunner {
             n_outputs_seq: options.outputs_per_sequence as usize,
             mtp: mtp.is_some(),
             steady_width: context.is_on_device(),
+            asynchronous: context.is_on_device(),
             point_bytes,
             eog: vocab.eog.clone(),
             vision: None,
         };
-        Ok(LlamaRunner { batch, memory, mtp, vision: None, outputs: Vec::new(), facts, context })
+        Ok(LlamaRunner { batch, memory, mtp, vision: None, outputs: Vec::new(), running: Vec::new(), facts, context })
     }
 
     /// With eyes for the same model.
@@ -137,6 +140,7 @@ impl ModelRunner for LlamaRunner {
     }
 
     fn step_seeing(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError> {
+        self.wait();
         self.outputs.clear();
         if !self.acceptable(rows) || !self.batch.fill(rows, gallery) {
             return Err(RunnerError { call: PROCESS, kind: RunnerErrorKind::InvalidBatch, code: None });
@@ -147,9 +151,7 @@ impl ModelRunner for LlamaRunner {
         let code = self.context.process(&mut self.batch);
         let Some(kind) = failure(code) else {
             self.memory.stepped(rows);
-            if let Some(head) = &mut self.mtp {
-                head.observe(rows, &mut self.context);
-            }
+            self.running.extend_from_slice(rows);
             self.outputs.extend(rows.iter().map(|row| row.output));
             return Ok(());
         };
@@ -159,7 +161,19 @@ impl ModelRunner for LlamaRunner {
         Err(RunnerError { call: PROCESS, kind, code: Some(code) })
     }
 
+    fn wait(&mut self) {
+        if self.running.is_empty() {
+            return;
+        }
+        self.context.wait();
+        if let Some(head) = &mut self.mtp {
+            head.observe(&self.running, &mut self.context);
+        }
+        self.running.clear();
+    }
+
     fn logits(&mut self, row: usize) -> Result<&[f32], RunnerError> {
+        self.wait();
         let invalid = RunnerError { call: "llama_get_logits_ith", kind: RunnerErrorKind::InvalidBatch, code: None };
         if self.outputs.get(row) != Some(&true) {
             return Err(invalid);
@@ -168,6 +182,7 @@ impl ModelRunner for LlamaRunner {
     }
 
     fn draft(&mut self, rows: &[DraftRow]) -> Result<(), RunnerError> {
+        self.wait();
         let known = |row: &DraftRow| row.token.index() < self.facts.n_vocab;
         let code = match &mut self.mtp {
             Some(head) if !rows.is_empty() && rows.iter().all(known) => head.draft(rows),
@@ -182,6 +197,7 @@ impl ModelRunner for LlamaRunner {
     }
 
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {
+        self.wait();
         if self.memory.books().next(seq).is_none() {
             return Err(RunnerError { call: "llama_memory_seq_rm", kind: RunnerErrorKind::InvalidBatch, code: None });
         }
@@ -193,6 +209,7 @@ impl ModelRunner for LlamaRunner {
     }
 
     fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError> {
+        self.wait();
         let books = self.memory.books();
         let end = books.next(seq).filter(|end| from <= *end && end.0 > 0 && books.is_whole(seq));
         let Some(end) = end.filter(|_| self.facts.point_bytes.is_some()) else { return Err(refused(SAVE)) };
@@ -200,6 +217,7 @@ impl ModelRunner for LlamaRunner {
     }
 
     fn restore(&mut self, restore: &Restore<'_>) -> Result<(), RunnerError> {
+        self.wait();
         let known = |seq: SeqId| self.memory.books().next(seq);
         let held = known(restore.donor).is_some_and(|end| restore.kept <= end && end.0 < u32::MAX);
         if known(restore.seq).is_none() || !held || self.facts.point_bytes.is_none() {

@@ -124,6 +124,11 @@ impl SequenceDrafts {
     /// draft so far. Ends the draft where the guess is too improbable or ends the generation.
     pub fn guess(&mut self, logits: &[f32], rules: Rules<'_>) {
         let Rules { sampler, mut guide, tokenizer, eog } = rules;
+        if let Some(guide) = &mut guide
+            && self.guess_freely(logits, sampler, guide, tokenizer)
+        {
+            return;
+        }
         let allowed = guide.as_deref_mut().map_or(Ok(Allowed::Any), Guide::allowed);
         let sampled = match allowed {
             // The model's own row may fail in the same way; then the generation hears of it.
@@ -144,6 +149,33 @@ impl SequenceDrafts {
         }
         self.draft.tokens.push(token);
         self.draft.n_mtp += 1;
+    }
+
+    /// Guesses as if nothing were forbidden. Mostly that is allowed, and no mask is worked out while the device waits; false
+    /// where it is not, and nothing has changed.
+    fn guess_freely(
+        &mut self,
+        logits: &[f32],
+        sampler: &mut Sampler,
+        guide: &mut Guide,
+        tokenizer: &Tokenizer,
+    ) -> bool {
+        if guide.due().is_some() {
+            return false;
+        }
+        let before = self.foresight.clone();
+        let token = self.pick(logits, sampler, None).map(|token| guide.meant(token));
+        match token.filter(|token| guide.try_token(*token, tokenizer)) {
+            Some(token) => {
+                self.draft.tokens.push(token);
+                self.draft.n_mtp += 1;
+                true
+            }
+            None => {
+                self.foresight = before;
+                false
+            }
+        }
     }
 
     /// `None`: a row that cannot be sampled is no draft, nor is a token that is too improbable.

@@ -267,6 +267,21 @@ fn what_is_forced_is_offered_as_a_draft() {
     assert_eq!(follow(&mut guide).len(), 5, "an offer takes nothing");
 }
 
+#[test]
+fn masks_that_were_foreseen_are_at_hand_when_their_tokens_have_come() {
+    let mut guide = guide(None, answering(Some(gbnf("root ::= \"a\" [b-d]{4} \"e\""))));
+    let draft = bytes("abcb");
+    guide.foresee(&draft, &tokenizer(), || true);
+    for token in draft {
+        assert!(guide.ahead.is_known(0));
+        take(&mut guide, &[token]);
+    }
+    assert!(guide.ahead.is_known(0));
+    take(&mut guide, &bytes("d"));
+    assert!(!guide.ahead.is_known(0));
+    assert_eq!(next(&mut guide), [u32::from(b'e')]);
+}
+
 /// A guide of every kind of rule, by number.
 fn any_guide(kind: usize) -> Guide {
     let grammar = || gbnf("root ::= (\"x\" [a-c]{1,2} \";\"){1,3} \"end\"");
@@ -293,6 +308,12 @@ proptest! {
             if tries.is_done() {
                 break;
             }
+            let foreseen: Vec<Token> = draft.iter().map(|(choice, _)| Token(choice % N_VOCAB as u32)).collect();
+            let mut n_more = pick % 4;
+            tries.foresee(&foreseen, &tokenizer, || {
+                n_more = n_more.saturating_sub(1);
+                n_more > 0
+            });
             for (choice, masked) in draft {
                 if tries.is_done() {
                     break;
