@@ -361,7 +361,7 @@ fn sweep_lengths(cache_type: CacheType, first: usize) {
     // With a folder each: all states of a full sweep are more than memory and disk may take.
     for some in lengths.chunks(128) {
         n_differences += runtime().block_on(sweep(cache_type, some));
-        println!("{cache_type:?}: {} lengths to {}, {n_differences} differences", some.len(), some[some.len() - 1]);
+        eprintln!("{cache_type:?}: {} lengths to {}, {n_differences} differences", some.len(), some[some.len() - 1]);
     }
     assert_eq!(n_differences, 0, "{cache_type:?}");
 }
