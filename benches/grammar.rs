@@ -7,78 +7,23 @@
 
 #![expect(clippy::print_stdout, reason = "the spread of mask times is what this bench is for")]
 
+#[path = "grammar_parts/tools.rs"]
+mod tools;
+#[path = "grammar_parts/vocabulary.rs"]
+mod vocabulary;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use plateau::grammar::catalogue::SHIPPED;
-use plateau::grammar::{Engine, Matcher, Source, Vocabulary};
+use plateau::grammar::{Engine, Matcher, Source};
 use plateau::units::Token;
 use rand_core::{RngCore, SeedableRng};
 use serde_json::json;
 
-const N_VOCAB: usize = 248_320;
 /// Tokens of one generation that is measured.
 const STEPS: usize = 400;
-
-fn vocabulary() -> Vocabulary {
-    let ranks = std::env::vars_os().find(|(name, _)| name == "RANKS");
-    let mut pieces = ranks.map_or_else(made_up, |(_, file)| {
-        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        text.lines().map(|line| base64(line.split(' ').next().unwrap_or_default())).collect()
-    });
-    pieces.push(b"<|im_end|>".to_vec());
-    let end = Token(pieces.len() as u32 - 1);
-    let special = (0..pieces.len()).map(|id| id == end.index()).collect();
-    Vocabulary { pieces, special, end: vec![end], tokenize: None }
-}
-
-fn base64(text: &str) -> Vec<u8> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bytes, mut bits, mut n) = (Vec::new(), 0_u32, 0);
-    for digit in text.bytes().filter_map(|c| DIGITS.iter().position(|digit| *digit == c)) {
-        (bits, n) = (bits << 6 | digit as u32, n + 6);
-        if n >= 8 {
-            n -= 8;
-            bytes.push((bits >> n) as u8);
-        }
-    }
-    bytes
-}
-
-fn made_up() -> Vec<Vec<u8>> {
-    let mut rng = rand_pcg::Pcg64::seed_from_u64(1);
-    let mut pieces: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-    let mut known: std::collections::HashSet<Vec<u8>> = pieces.iter().cloned().collect();
-    let letters = b"etaoinshrdlcumwfgypbvkjxqz";
-    let marks: &[&[u8]] =
-        &[b"{\"", b"\":", b"\",", b"\"}", b"()", b");\n", b"\n\n", b"    ", b"\t\t", b" =", b"==", b"://"];
-    pieces.extend(marks.iter().map(|mark| mark.to_vec()));
-    while pieces.len() < N_VOCAB - 1 {
-        let mut piece = Vec::new();
-        match rng.next_u32() % 20 {
-            0 => piece.extend("\u{4E00}".as_bytes()),
-            1 => (0..1 + rng.next_u32() % 3).for_each(|_| piece.push(b'0' + (rng.next_u32() % 10) as u8)),
-            2..=10 => piece.push(b' '),
-            _ => {}
-        }
-        let length = 2 + rng.next_u32() % 11;
-        for _ in 0..length {
-            // Few letters are frequent.
-            let rank = (rng.next_u32() % 26).min(rng.next_u32() % 26);
-            piece.push(letters[rank as usize]);
-        }
-        if rng.next_u32() % 8 == 0
-            && let Some(first) = piece.iter_mut().find(|byte| byte.is_ascii_lowercase())
-        {
-            first.make_ascii_uppercase();
-        }
-        if known.insert(piece.clone()) {
-            pieces.push(piece);
-        }
-    }
-    pieces
-}
 
 fn sources() -> Vec<(String, Source)> {
     let tool = json!({"type": "object", "required": ["path", "edits"], "properties": {
@@ -109,6 +54,22 @@ fn pick(matcher: &mut Matcher, rng: &mut rand_pcg::Pcg64) -> Option<Token> {
     Some(Token(at as u32 * 32 + mask[at].trailing_zeros()))
 }
 
+/// What is printed of many times, in microseconds.
+struct Row {
+    p50: u128,
+    p90: u128,
+    p99: u128,
+    most: u128,
+}
+
+impl Row {
+    fn of(mut times: Vec<u128>) -> Row {
+        times.sort_unstable();
+        let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+        Row { p50: at(50), p90: at(90), p99: at(99), most: at(100) }
+    }
+}
+
 /// Compile time, and the times of all masks of generations of random tokens.
 fn spread(engine: &Engine) {
     println!("{:<32} {:>9} {:>9} {:>9} {:>9} {:>9} us", "", "compile", "matcher", "p50", "p99", "most");
@@ -130,31 +91,27 @@ fn spread(engine: &Engine) {
                 matcher = compiled.matcher();
             }
         }
-        times.sort_unstable();
-        println!(
-            "{name:<32} {:>9} {:>9} {:>9} {:>9} {:>9}",
-            compile.as_micros(),
-            separate.as_micros(),
-            times[STEPS / 2],
-            times[STEPS * 99 / 100],
-            times[STEPS - 1]
-        );
+        let Row { p50, p99, most, .. } = Row::of(times);
+        let (compile, separate) = (compile.as_micros(), separate.as_micros());
+        println!("{name:<32} {compile:>9} {separate:>9} {p50:>9} {p99:>9} {most:>9}");
     }
 }
 
 fn grammar(c: &mut Criterion) {
     let start = Instant::now();
-    let engine = Engine::new(vocabulary()).unwrap_or_else(|error| panic!("{error}"));
+    let tokens = vocabulary::tokens();
+    let engine = Engine::new(tokens.vocabulary.clone()).unwrap_or_else(|error| panic!("{error}"));
     println!("vocabulary of {} tokens indexed in {} ms", engine.n_vocab(), start.elapsed().as_millis());
     spread(&engine);
+    tools::spread(&engine, &tokens);
     let mut group = c.benchmark_group("grammar");
     group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1)).sample_size(20);
     let compiled = engine.compile(&Source::JsonObject).unwrap_or_else(|error| panic!("{error}"));
     let mut matcher = compiled.matcher();
-    for byte in b"{\"key\": \"" {
-        matcher.accept(Token((*byte).into())).unwrap_or_else(|error| panic!("{error}"));
+    for token in tokens.cut("{\"key\": \"") {
+        matcher.accept(token).unwrap_or_else(|error| panic!("{error}"));
     }
-    let letter = Token(b'a'.into());
+    let letter = tokens.cut("a")[0];
     group.bench_function("accept and mask inside a JSON string", |b| {
         b.iter(|| matcher.accept(letter).is_ok() && black_box(matcher.mask()).is_ok() && matcher.rollback(1).is_ok());
     });
