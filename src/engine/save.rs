@@ -3,6 +3,7 @@
 //! Only what is settled is saved: rows of a draft are rolled back before.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::error::{RunnerError, RunnerErrorKind};
 use super::prefix::cache::{Verdict, compare};
@@ -41,8 +42,14 @@ impl Scheduler {
             return Ok(());
         }
         let Some(target) = self.prefix.place(items) else { return Ok(()) };
+        // The step before is not part of what saving takes.
+        self.runner.wait();
+        let start = Instant::now();
         match self.runner.save(place.seq, Pos(target.start)) {
-            Ok(saved) => self.prefix.insert(target, items, kind, saved),
+            Ok(saved) => {
+                self.prefix.insert(target, items, kind, saved);
+                self.metrics.cache_saved(start.elapsed());
+            }
             Err(error) if error.kind == RunnerErrorKind::Fatal => return Err(error),
             Err(error) => tracing::warn!(%error, "a state could not be saved"),
         }

@@ -204,6 +204,11 @@ impl Metrics {
         self.inner.cache.restored(tier, n_tokens, restore_ms);
     }
 
+    /// A state was saved.
+    pub fn cache_saved(&self, took: Duration) {
+        self.inner.cache.saved(took);
+    }
+
     /// A saved state was compared with one computed anew.
     pub fn cache_checked(&self, verdict: &'static str) {
         self.inner.cache.checked(verdict);

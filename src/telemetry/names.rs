@@ -55,4 +55,5 @@ pub const CACHE_SAVED: &str = "plateau_cache_states_saved";
 pub const CACHE_LOST: &str = "plateau_cache_states_lost";
 pub const CACHE_UNREADABLE: &str = "plateau_cache_unreadable_files";
 pub const CACHE_UNWRITTEN: &str = "plateau_cache_failed_writes";
+pub const CACHE_SAVE_SECONDS: &str = "plateau_cache_save_seconds";
 pub const CACHE_RESTORE_SECONDS: &str = "plateau_cache_restore_seconds";

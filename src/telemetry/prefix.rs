@@ -1,6 +1,7 @@
 //! Metrics of the prefix cache.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -47,6 +48,7 @@ pub(super) struct CacheMetrics {
     lost: Counter,
     unreadable: Counter,
     unwritten: Counter,
+    save: Histogram,
     restore: Histogram,
 }
 
@@ -68,6 +70,12 @@ impl CacheMetrics {
             lost: counter(r, names::CACHE_LOST, "Saved states that were gone with their eviction"),
             unreadable: counter(r, names::CACHE_UNREADABLE, "Files of saved states that were torn, altered or missing"),
             unwritten: counter(r, names::CACHE_UNWRITTEN, "Saved states that could not be written to disk"),
+            save: register(
+                r,
+                names::CACHE_SAVE_SECONDS,
+                "Time to save a state, which the steps wait for",
+                Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
+            ),
             restore: register(
                 r,
                 names::CACHE_RESTORE_SECONDS,
@@ -84,6 +92,10 @@ impl CacheMetrics {
         if restore_ms > 0.0 {
             self.restore.observe(restore_ms / 1000.0);
         }
+    }
+
+    pub fn saved(&self, took: Duration) {
+        self.save.observe(took.as_secs_f64());
     }
 
     pub fn checked(&self, verdict: &'static str) {
@@ -119,6 +131,7 @@ mod tests {
         let metrics = Metrics::new();
         metrics.restored("ram", 1499, 2.5);
         metrics.cache_checked("identical");
+        metrics.cache_saved(Duration::from_millis(3));
         for saved in [3, 5] {
             let gauges = CacheGauges { ram_bytes: 10, disk_bytes: 20, n_nodes: 4, saved, ..CacheGauges::default() };
             metrics.set_cache(&gauges);
@@ -132,6 +145,7 @@ mod tests {
             "plateau_cache_nodes 4\n",
             "plateau_cache_checks_total{verdict=\"identical\"} 1\n",
             "plateau_cache_restore_seconds_count 1\n",
+            "plateau_cache_save_seconds_count 1\n",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

@@ -49,6 +49,6 @@ size_t gdn_scratch_bytes(const GdnArgs & args, bool exact);
 
 // Tokens of a chunk, and tokens that share the scratch memory: longer batches go through it piece by piece.
 constexpr int GDN_CHUNK_TOKENS = 64;
-constexpr int GDN_SEGMENT_TOKENS = 512;
+constexpr int GDN_SEGMENT_TOKENS = 1024;
 
 } // namespace plateau

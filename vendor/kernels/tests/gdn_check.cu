@@ -95,7 +95,7 @@ static bool fails(const GdnCase & c, Way way, uint32_t seed, double (&worst)[2])
 
 static int check(bool tiny) {
     std::vector<GdnCase> cases;
-    for (const int tokens : { 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 300, 512, 513, 1100 }) {
+    for (const int tokens : { 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 300, 512, 513, 1024, 1025, 1100 }) {
         for (const int size : { 64, 128 }) {
             cases.push_back({ size, 6, 2, tokens, 1, 1, 1, USUAL });
             cases.push_back({ size, 2, 2, tokens, 2, 1, tokens > 8 ? 3 : 1, MIXED });

@@ -174,7 +174,7 @@ static int check(ggml_backend_t backend) {
             for (const int tokens : { 1, 2, 3, 4, 5, 8, 20 }) {
                 compare(backend, { size, 6, 2, tokens, 1, planes }, planes / 2, "-all,+gdn_in_place", "gdn_in_place", 3, true);
             }
-            for (const int tokens : { 31, 32, 33, 39, 63, 64, 65, 127, 128, 129, 512, 600 }) {
+            for (const int tokens : { 31, 32, 33, 39, 63, 64, 65, 127, 128, 129, 512, 600, 1100 }) {
                 const uint64_t runs = tokens - (planes - 1) >= 32 ? 3 : 0;
                 compare(backend, { size, 6, 2, tokens, 1, planes }, planes / 2, "-all,+gdn_chunk", "gdn_chunk", runs, runs == 0);
             }
