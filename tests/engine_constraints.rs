@@ -61,10 +61,6 @@ fn rules(kind: usize) -> Constraint {
     }
 }
 
-fn hash(tokens: &[Token]) -> u64 {
-    tokens.iter().fold(0xcbf2_9ce4_8422_2325, |hash, t| (hash ^ u64::from(t.0)).wrapping_mul(0x0100_0000_01b3))
-}
-
 /// An opinion on every token, most of which the rules forbid; `end` is likely where it may come.
 fn row(tokens: &[Token]) -> Vec<f32> {
     let mut state = hash(tokens);
@@ -75,17 +71,6 @@ fn row(tokens: &[Token]) -> Vec<f32> {
             (state >> 40) as f32 / (1u64 << 24) as f32 * 6.0 + bonus
         })
         .collect()
-}
-
-/// A head that agrees with the model on `percent` of its rows.
-fn head(percent: u64) -> impl FnMut(&[Token]) -> Next + Send {
-    move |tokens| {
-        let mut row = row(tokens);
-        if hash(tokens) % 100 >= percent {
-            row.rotate_right(7);
-        }
-        Next::Row(row)
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -115,7 +100,7 @@ fn case() -> impl Strategy<Value = Case> {
 impl Case {
     async fn answers(&self, speculative: SpeculativeParams, asynchronous: bool) -> Vec<Answer> {
         let runner = FakeRunner::function(|tokens: &[Token]| Next::Row(row(tokens)));
-        let runner = runner.verifying(self.n_max).drafting(head(self.percent));
+        let runner = runner.verifying(self.n_max).drafting(agreeing(row, self.percent));
         let rig = start(runner.with_facts(|facts| facts.asynchronous = asynchronous));
         let ask = |seed: &u64| {
             let sampling = SamplingParams { temperature: self.temperature, seed: *seed, ..SamplingParams::greedy() };

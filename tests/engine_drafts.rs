@@ -16,11 +16,6 @@ fn drafts(mtp_max: u32, lookup_max: u32) -> SpeculativeParams {
     SpeculativeParams { mtp_max, lookup_max, adaptive: false, n_min: 0, p_min: 0.0 }
 }
 
-/// A number that depends on all tokens.
-fn hash(tokens: &[Token]) -> u64 {
-    tokens.iter().fold(0xcbf2_9ce4_8422_2325, |hash, t| (hash ^ u64::from(t.0)).wrapping_mul(0x0100_0000_01b3))
-}
-
 /// A model with an opinion on every token, of which the next one follows from all before; ends now and then.
 fn row(tokens: &[Token]) -> Vec<f32> {
     let mut state = hash(tokens);
@@ -38,17 +33,6 @@ fn row(tokens: &[Token]) -> Vec<f32> {
     }
     row[IM_END.index()] = if state >> 59 == 0 { 5.5 } else { f32::NEG_INFINITY };
     row
-}
-
-/// A head that agrees with the model on some of its rows, by `percent`, and says something else on the others.
-fn head(percent: u64) -> impl FnMut(&[Token]) -> Next + Send {
-    move |tokens| {
-        let mut row = row(tokens);
-        if hash(tokens) % 100 >= percent {
-            row.rotate_right(7);
-        }
-        Next::Row(row)
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -96,7 +80,7 @@ impl Case {
 
     async fn answers(&self, speculative: SpeculativeParams) -> Vec<Answer> {
         let runner = FakeRunner::function(|tokens: &[Token]| Next::Row(row(tokens)));
-        let rig = start(runner.verifying(self.n_max).drafting(head(self.percent)));
+        let rig = start(runner.verifying(self.n_max).drafting(agreeing(row, self.percent)));
         let ask = |seed: &u64| rig.handle.submit(self.request(*seed, speculative)).unwrap();
         let streams: Vec<_> = self.seeds.iter().map(ask).collect();
         let mut answers = Vec::new();

@@ -154,6 +154,22 @@ pub async fn first_text(stream: &mut EventStream) -> String {
     }
 }
 
+/// A number that depends on all tokens.
+pub fn hash(tokens: &[Token]) -> u64 {
+    tokens.iter().fold(0xcbf2_9ce4_8422_2325, |hash, t| (hash ^ u64::from(t.0)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A head that agrees with the model's `row` after `percent` of all histories, and says something else after the others.
+pub fn agreeing(row: fn(&[Token]) -> Vec<f32>, percent: u64) -> impl FnMut(&[Token]) -> Next + Send {
+    move |tokens| {
+        let mut row = row(tokens);
+        if hash(tokens) % 100 >= percent {
+            row.rotate_right(7);
+        }
+        Next::Row(row)
+    }
+}
+
 /// A model whose next token depends on every token before it; one in `end_in` ends the generation.
 pub fn next_of(history: &[Token], end_in: u64) -> Token {
     let hash = history.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, token| {
