@@ -55,8 +55,8 @@ fn walk(compiled: &Compiled, ends: &[Vec<Token>], n_steps: usize, times: &mut Ve
 /// The end of a value in a third of the cases where it may come, else a random token.
 fn next(matcher: &mut Matcher, ends: &[Vec<Token>], rng: &mut rand_pcg::Pcg64) -> Vec<Token> {
     let at = rng.next_u32() as usize;
-    let end = (0..ends.len()).map(|i| &ends[(at + i) % ends.len()]);
-    let fits = end.filter(|end| matcher.validate(end).is_ok_and(|n| n == end.len())).next();
+    let mut all = (0..ends.len()).map(|i| &ends[(at + i) % ends.len()]);
+    let fits = all.find(|end| matcher.validate(end).is_ok_and(|n| n == end.len()));
     match fits {
         Some(end) if rng.next_u32().is_multiple_of(3) => end.clone(),
         _ => pick(matcher, rng).into_iter().collect(),

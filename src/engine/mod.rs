@@ -27,6 +27,7 @@ mod scheduler;
 mod seeing;
 mod sequence;
 mod sink;
+mod state_bytes;
 pub mod stats;
 mod step;
 pub mod thread;
@@ -43,4 +44,5 @@ pub use request::{
     MAX_DRAFT_TOKENS, Mark, MarkKind, PromptItem, Restored, SpeculativeParams, Tier, Timings, Usage, Why, whole,
 };
 pub use runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved, SavedRows};
+pub use state_bytes::{DeviceMemory, StateBytes};
 pub use thread::{Engine, EngineSettings, Joiner, Loaded, Shutdown};

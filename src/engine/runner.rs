@@ -4,6 +4,7 @@ use super::error::RunnerError;
 use super::gallery::Gallery;
 use super::picture::{Embedding, Picture, VisionFacts};
 use super::request::PromptItem;
+use super::state_bytes::StateBytes;
 use crate::units::{Pos, SeqId, Token};
 
 /// Fixed facts of a loaded context.
@@ -66,9 +67,9 @@ pub struct DraftRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// Recurrent state, the hidden state that the MTP head goes on from, and the position.
-    pub point: Vec<u8>,
+    pub point: StateBytes,
     /// Attention rows, the MTP head's too; empty where none were asked for.
-    pub rows: Vec<u8>,
+    pub rows: StateBytes,
 }
 
 /// Attention rows that `save` gave.

@@ -79,6 +79,7 @@ unsafe extern "C" {
         n_floats: usize,
     ) -> i32;
 
+    pub fn plateau_host_memory_new(size: usize, on_card: bool, out: *mut ggml_backend_buffer_t) -> i32;
     pub fn plateau_state_known(ctx: *mut llama_context, recurrent_too: bool) -> bool;
     pub fn plateau_recurrent_save(
         ctx: *mut llama_context,

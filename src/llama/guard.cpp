@@ -176,6 +176,20 @@ struct scratch_rows {
 
 extern "C" {
 
+// Host memory of the first card's driver, which the card copies to and from without a detour; null where there is no card, no
+// such memory, or none left. Not `on_card`: ordinary memory, for tests without one. Freed by `ggml_backend_buffer_free`.
+int32_t plateau_host_memory_new(size_t size, bool on_card, ggml_backend_buffer_t * out) {
+    return guarded([&] {
+        ggml_backend_dev_t card = on_card ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) : nullptr;
+        ggml_backend_buffer_type_t type = card ? ggml_backend_dev_host_buffer_type(card) : nullptr;
+        if (!on_card) {
+            type = ggml_backend_cpu_buffer_type();
+        }
+        *out = type ? ggml_backend_buft_alloc_buffer(type, size) : nullptr;
+        return 0;
+    });
+}
+
 // Can states be saved: attention rows, and recurrent ones where `recurrent_too`.
 bool plateau_state_known(llama_context * ctx, bool recurrent_too) {
     return attention_of(ctx) && (!recurrent_too || recurrent_of(ctx));

@@ -15,6 +15,7 @@ mod log;
 pub mod memory;
 pub mod model;
 mod mtp;
+mod pinned;
 pub mod runner;
 mod state;
 pub mod vision;

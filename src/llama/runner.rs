@@ -14,16 +14,19 @@ use super::ffi;
 use super::memory::Memory;
 use super::model::Model;
 use super::mtp::MtpHead;
-use super::state::{Extent, StateError, append, split};
+use super::pinned::PinnedMemory;
+use super::state::{Extent, Joined, StateError, joined_bytes, split};
 use super::vision::Vision;
 use crate::config::EngineConfig;
 use crate::engine::{
     BatchRow, DraftRow, Embedding, Gallery, ModelRunner, Picture, PromptItem, Restore, RunnerError, RunnerErrorKind,
-    RunnerFacts, Saved,
+    RunnerFacts, Saved, StateBytes,
 };
 use crate::units::{Bytes, Pos, SeqId};
 
 const PROCESS: &str = "llama_process";
+/// What a saved point has besides the recurrent state: positions and a hidden state.
+const POINT_MARGIN: usize = 1 << 16;
 const DRAFT: &str = "llama_process of the MTP head";
 
 /// One context with its batch, memory and MTP head. Fields are dropped in this order: the context last.
@@ -37,6 +40,8 @@ pub struct LlamaRunner {
     /// Rows of a step that may still be computed, which the MTP head has not seen.
     running: Vec<BatchRow>,
     facts: RunnerFacts,
+    /// Where saved states go; without a card into ordinary memory.
+    pinned: Option<PinnedMemory>,
     context: Context,
 }
 
@@ -74,7 +79,11 @@ impl LlamaRunner {
             eog: vocab.eog.clone(),
             vision: None,
         };
-        Ok(LlamaRunner { batch, memory, mtp, vision: None, outputs: Vec::new(), running: Vec::new(), facts, context })
+        // A point is the recurrent state and some rows of floats.
+        let expected = [recurrent as usize + POINT_MARGIN];
+        let pinned = if context.is_on_device() { PinnedMemory::start(true, &expected) } else { None };
+        let (outputs, running) = (Vec::new(), Vec::new());
+        Ok(LlamaRunner { batch, memory, mtp, vision: None, outputs, running, facts, pinned, context })
     }
 
     /// With eyes for the same model.
@@ -247,18 +256,40 @@ impl LlamaRunner {
         if !extent.is_whole(end) {
             return Err(StateError(-1));
         }
-        let mut saved = Saved::default();
-        append(&mut saved.point, &places(end, extent, head_extent));
-        self.context.save_recurrent(seq, &mut saved.point)?;
-        append(&mut saved.point, &hidden);
-        if from < end {
-            self.context.save_rows(seq, from, end, &mut saved.rows)?;
-            match &mut self.mtp {
-                Some(head) => head.context_mut().save_rows(seq, from, end, &mut saved.rows)?,
-                None => append(&mut saved.rows, &[]),
-            }
+        let places = places(end, extent, head_extent);
+        let n_recurrent = self.context.recurrent_bytes(seq)?;
+        let mut point = self.memory_for(joined_bytes([places.len(), n_recurrent, hidden.len()]));
+        let mut out = Joined::new(point.bytes_mut());
+        out.append(&places)?;
+        self.context.save_recurrent(seq, out.part(n_recurrent)?)?;
+        out.append(&hidden)?;
+        out.finish()?;
+        let rows = if from < end { self.rows_out(seq, from, end)? } else { StateBytes::default() };
+        Ok(Saved { point, rows })
+    }
+
+    fn rows_out(&mut self, seq: SeqId, from: Pos, end: Pos) -> Result<StateBytes, StateError> {
+        let n_trunk = self.context.rows_bytes(seq, from, end)?;
+        let n_head = match &mut self.mtp {
+            Some(head) => head.context_mut().rows_bytes(seq, from, end)?,
+            None => 0,
+        };
+        let mut rows = self.memory_for(joined_bytes([n_trunk, n_head]));
+        let mut out = Joined::new(rows.bytes_mut());
+        self.context.save_rows(seq, from, end, out.part(n_trunk)?)?;
+        let head_rows = out.part(n_head)?;
+        if let Some(head) = &mut self.mtp {
+            head.context_mut().save_rows(seq, from, end, head_rows)?;
         }
-        Ok(saved)
+        out.finish()?;
+        Ok(rows)
+    }
+
+    fn memory_for(&mut self, n_bytes: usize) -> StateBytes {
+        match &mut self.pinned {
+            Some(pinned) => pinned.take(n_bytes),
+            None => StateBytes::zeros(n_bytes),
+        }
     }
 
     /// All of the state or an error: then the caller empties the sequence.

@@ -64,15 +64,25 @@ impl Context {
         unsafe { ffi::plateau_state_known(self.raw(), recurrent) }
     }
 
-    /// Appends the recurrent state to `out`, for `split`; nothing of a model of attention alone.
-    pub(super) fn save_recurrent(&mut self, seq: SeqId, out: &mut Vec<u8>) -> Result<(), StateError> {
+    /// Bytes of the recurrent state; none of a model of attention alone.
+    pub(super) fn recurrent_bytes(&mut self, seq: SeqId) -> Result<usize, StateError> {
         if !self.is_recurrent() {
-            append(out, &[]);
-            return Ok(());
+            return Ok(0);
         }
-        // SAFETY: the context is alive, the sequence is one of its own (the caller's bookkeeping knows it), and `fill` passes a
-        // buffer of the size it names, or null.
-        fill(out, |dst, size, n| unsafe { ffi::plateau_recurrent_save(self.raw(), id(seq), dst, size, n) })
+        // SAFETY: the context is alive, the sequence is one of its own (the caller's bookkeeping knows it), and `size_of_state`
+        // passes null, into which nothing is written.
+        size_of_state(|n| unsafe { ffi::plateau_recurrent_save(self.raw(), id(seq), std::ptr::null_mut(), 0, n) })
+    }
+
+    /// Writes the recurrent state, `recurrent_bytes` long.
+    pub(super) fn save_recurrent(&mut self, seq: SeqId, dst: &mut [u8]) -> Result<(), StateError> {
+        if !self.is_recurrent() {
+            return if dst.is_empty() { Ok(()) } else { Err(StateError(-1)) };
+        }
+        let mut n = 0;
+        // SAFETY: as above; the call writes into `dst`, within its length.
+        let code = unsafe { ffi::plateau_recurrent_save(self.raw(), id(seq), dst.as_mut_ptr(), dst.len(), &raw mut n) };
+        whole(code, n, dst)
     }
 
     pub(super) fn restore_recurrent(&mut self, seq: SeqId, bytes: &[u8]) -> Result<(), StateError> {
@@ -83,11 +93,21 @@ impl Context {
         checked(unsafe { ffi::plateau_recurrent_restore(self.raw(), id(seq), bytes.as_ptr(), bytes.len()) })
     }
 
-    /// Appends the attention rows of positions `from..to` to `out`, for `split`.
-    pub(super) fn save_rows(&mut self, seq: SeqId, from: Pos, to: Pos, out: &mut Vec<u8>) -> Result<(), StateError> {
+    /// Bytes of the attention rows of positions `from..to`.
+    pub(super) fn rows_bytes(&mut self, seq: SeqId, from: Pos, to: Pos) -> Result<usize, StateError> {
         let (p0, p1) = (position(from), position(to));
         // SAFETY: as for the recurrent state.
-        fill(out, |dst, size, n| unsafe { ffi::plateau_rows_save(self.raw(), id(seq), p0, p1, dst, size, n) })
+        size_of_state(|n| unsafe { ffi::plateau_rows_save(self.raw(), id(seq), p0, p1, std::ptr::null_mut(), 0, n) })
+    }
+
+    /// Writes them, `rows_bytes` long.
+    pub(super) fn save_rows(&mut self, seq: SeqId, from: Pos, to: Pos, dst: &mut [u8]) -> Result<(), StateError> {
+        let (p0, p1) = (position(from), position(to));
+        let mut n = 0;
+        // SAFETY: as for the recurrent state.
+        let code =
+            unsafe { ffi::plateau_rows_save(self.raw(), id(seq), p0, p1, dst.as_mut_ptr(), dst.len(), &raw mut n) };
+        whole(code, n, dst)
     }
 
     /// Adds the rows of positions `from..to` among saved ones to a sequence that lacks them.
@@ -120,32 +140,58 @@ impl Context {
     }
 }
 
-/// Asks for the size with a null buffer, then has the bytes written behind those of `out`: a state of 150 MiB is copied once.
-fn fill(out: &mut Vec<u8>, mut call: impl FnMut(*mut u8, usize, *mut usize) -> i32) -> Result<(), StateError> {
+fn size_of_state(call: impl FnOnce(*mut usize) -> i32) -> Result<usize, StateError> {
     let mut n = 0;
-    checked(call(std::ptr::null_mut(), 0, &raw mut n))?;
-    out.reserve(n + LENGTH_BYTES);
-    out.extend_from_slice(&(n as u64).to_le_bytes());
-    let mut written = 0;
-    checked(call(out.spare_capacity_mut().as_mut_ptr().cast(), n, &raw mut written))?;
-    if written != n {
-        return Err(StateError(-1));
-    }
-    // SAFETY: the call has written exactly `n` bytes behind the present ones, and so many were reserved.
-    unsafe { out.set_len(out.len() + n) };
-    Ok(())
+    checked(call(&raw mut n))?;
+    Ok(n)
+}
+
+/// All of `dst` was written.
+fn whole(code: i32, n: usize, dst: &[u8]) -> Result<(), StateError> {
+    checked(code)?;
+    if n == dst.len() { Ok(()) } else { Err(StateError(-1)) }
 }
 
 /// Bytes of a length.
 const LENGTH_BYTES: usize = 8;
 
-/// Appends a byte string with its length in front.
-pub(super) fn append(out: &mut Vec<u8>, part: &[u8]) {
-    out.extend_from_slice(&(part.len() as u64).to_le_bytes());
-    out.extend_from_slice(part);
+/// Length of what `Joined` writes for parts of these lengths.
+pub(super) fn joined_bytes<const N: usize>(parts: [usize; N]) -> usize {
+    parts.iter().map(|len| len + LENGTH_BYTES).sum()
 }
 
-/// The byte strings of `append`; `None`: not `N` whole ones.
+/// Byte strings one after the other, each with its length in front; for `split`.
+pub(super) struct Joined<'a> {
+    rest: &'a mut [u8],
+}
+
+impl<'a> Joined<'a> {
+    pub fn new(out: &'a mut [u8]) -> Joined<'a> {
+        Joined { rest: out }
+    }
+
+    /// Room for the next string.
+    pub fn part(&mut self, len: usize) -> Result<&'a mut [u8], StateError> {
+        let rest = std::mem::take(&mut self.rest);
+        let (head, rest) = rest.split_at_mut_checked(LENGTH_BYTES).ok_or(StateError(-1))?;
+        head.copy_from_slice(&(len as u64).to_le_bytes());
+        let (part, rest) = rest.split_at_mut_checked(len).ok_or(StateError(-1))?;
+        self.rest = rest;
+        Ok(part)
+    }
+
+    pub fn append(&mut self, part: &[u8]) -> Result<(), StateError> {
+        self.part(part.len())?.copy_from_slice(part);
+        Ok(())
+    }
+
+    /// Nothing may be left to be written.
+    pub fn finish(self) -> Result<(), StateError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(StateError(-1)) }
+    }
+}
+
+/// The byte strings of `Joined`; `None`: not `N` whole ones.
 pub(super) fn split<const N: usize>(mut bytes: &[u8]) -> Option<[&[u8]; N]> {
     let mut parts = [&[][..]; N];
     for part in &mut parts {
@@ -161,10 +207,15 @@ mod tests {
 
     #[test]
     fn appended_parts_split_again_and_torn_ones_do_not() {
-        let mut joined = Vec::new();
-        for part in [&b"recurrent"[..], b"", b"hidden"] {
-            append(&mut joined, part);
+        let parts = [&b"recurrent"[..], b"", b"hidden"];
+        let mut joined = vec![0; joined_bytes(parts.map(<[u8]>::len))];
+        let mut out = Joined::new(&mut joined);
+        for part in parts {
+            out.append(part).unwrap();
         }
+        out.finish().unwrap();
+        assert!(Joined::new(&mut joined).finish().is_err());
+        assert!(Joined::new(&mut joined[..7]).append(b"").is_err());
         assert_eq!(split::<3>(&joined), Some([&b"recurrent"[..], b"", b"hidden"]));
         for n in 0..joined.len() {
             assert_eq!(split::<3>(&joined[..n]), None);

@@ -121,8 +121,8 @@ impl ModelRunner for FakeRunner {
         assert!(!inside, "contract: a save inside a picture");
         let words = [sequence.state, sequence.rows.len() as u64, sequence.next().into()];
         Ok(Saved {
-            point: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
-            rows: save(&sequence.rows[sequence.n_before(from.0)..]),
+            point: words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into(),
+            rows: save(&sequence.rows[sequence.n_before(from.0)..]).into(),
         })
     }
 

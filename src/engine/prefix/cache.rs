@@ -16,6 +16,7 @@ use super::disk::Disk;
 use super::key::Fingerprint;
 use super::store::{Fetch, Place, State, Store, StoreTotals};
 use super::tree::{NodeId, OnDisk, Part, ROOT, Walk};
+use crate::engine::state_bytes::StateBytes;
 use crate::units::Token;
 
 /// Requests whose story is remembered.
@@ -238,7 +239,7 @@ impl PrefixCache {
     }
 
     /// The saved state after exactly these items, where host memory has it.
-    pub fn point_at(&self, items: &[PromptItem]) -> Option<(NodeId, Arc<Vec<u8>>)> {
+    pub fn point_at(&self, items: &[PromptItem]) -> Option<(NodeId, Arc<StateBytes>)> {
         let tree = self.store.as_ref()?.tree();
         let (id, exact) = tree.locate(items);
         let point = tree.get(id).filter(|_| exact)?.point.as_ref()?.ram.clone()?;
@@ -331,8 +332,8 @@ fn nodes(store: &Store) -> Vec<NodeView> {
 const ROUNDING: f64 = 0.02;
 
 /// Compares a saved point with one computed anew: bytes first, then as vectors of floats.
-pub(in crate::engine) fn compare(saved: &Arc<Vec<u8>>, anew: &[u8]) -> Verdict {
-    if saved.as_slice() == anew {
+pub(in crate::engine) fn compare(saved: &Arc<StateBytes>, anew: &[u8]) -> Verdict {
+    if ***saved == *anew {
         return Verdict::Identical;
     }
     if saved.len() != anew.len() {
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn rounding_is_told_from_a_wrong_state() {
         let state: Vec<f32> = (0..1000).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
-        let saved = Arc::new(bytes(&state));
+        let saved = Arc::new(StateBytes::from(bytes(&state)));
         let changed =
             |by: f32| bytes(&state.iter().enumerate().map(|(i, x)| x + by * (i % 3) as f32).collect::<Vec<_>>());
         assert_eq!(compare(&saved, &bytes(&state)), Verdict::Identical);

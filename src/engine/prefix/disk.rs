@@ -17,11 +17,12 @@ use std::time::Duration;
 use index::{Index, Record};
 
 use super::key::Fingerprint;
+use crate::engine::state_bytes::StateBytes;
 
 /// A part to be written.
 pub(super) struct Write {
     pub id: u64,
-    pub bytes: Arc<Vec<u8>>,
+    pub bytes: Arc<StateBytes>,
 }
 
 /// Work for the thread, done in order.
@@ -47,7 +48,7 @@ pub(super) enum Done {
     /// The parts are on disk, or (`false`) none of them counts as being there.
     Written { parts: Vec<u64>, ok: bool },
     /// The bytes, or `None` for a part that is gone.
-    Read { id: u64, bytes: Option<Arc<Vec<u8>>> },
+    Read { id: u64, bytes: Option<Arc<StateBytes>> },
 }
 
 /// The way to the thread. Dropping it lets the thread finish what was handed over and waits for it.
@@ -201,9 +202,9 @@ impl Worker {
         }
     }
 
-    fn read(&self, id: u64, len: usize) -> Option<Arc<Vec<u8>>> {
+    fn read(&self, id: u64, len: usize) -> Option<Arc<StateBytes>> {
         match file::read(&self.folder, self.fingerprint, id, len) {
-            Ok(bytes) => Some(Arc::new(bytes)),
+            Ok(bytes) => Some(Arc::new(bytes.into())),
             Err(error) => {
                 let file = file::path(&self.folder, id);
                 tracing::warn!(file = %file.display(), "a saved state was dropped: the file {error}");
@@ -225,7 +226,7 @@ mod tests {
     }
 
     fn write(disk: &Disk, key: u64) {
-        let parts = vec![Write { id: key, bytes: Arc::new(b"state".to_vec()) }];
+        let parts = vec![Write { id: key, bytes: Arc::new(b"state".to_vec().into()) }];
         disk.send(Job::Write { parts, records: vec![record(key)] });
     }
 

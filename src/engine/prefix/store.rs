@@ -13,6 +13,7 @@ use super::boundary::likelihood;
 use super::disk::Disk;
 use super::tree::{Node, NodeId, OnDisk, Part, ROOT, Rows, Span, Tree, Walk, position};
 use crate::engine::request::{MarkKind, PromptItem};
+use crate::engine::state_bytes::StateBytes;
 
 /// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +33,8 @@ pub struct StoreTotals {
 
 /// Bytes of a state, ready to be restored.
 pub(in crate::engine) struct State {
-    pub point: Arc<Vec<u8>>,
-    pub rows: Vec<(Span, Arc<Vec<u8>>)>,
+    pub point: Arc<StateBytes>,
+    pub rows: Vec<(Span, Arc<StateBytes>)>,
     /// Some of it came from disk for this.
     pub from_disk: bool,
 }
@@ -227,9 +228,15 @@ impl Store {
     }
 
     /// Files a state of `items` that was saved for `place`. `false`: there is no room for it.
-    pub fn insert(&mut self, place: Place, items: &[PromptItem], kind: MarkKind, saved: (Vec<u8>, Vec<u8>)) -> bool {
+    pub fn insert(
+        &mut self,
+        place: Place,
+        items: &[PromptItem],
+        kind: MarkKind,
+        saved: (StateBytes, StateBytes),
+    ) -> bool {
         let (point, rows) = saved;
-        let n_bytes = (point.len() + rows.len()) as u64;
+        let n_bytes = (point.footprint() + rows.footprint()) as u64;
         // What the state stands on must stay while room is made for it.
         self.pinned = self.parts_of_rows(place.at);
         let fits = self.make_room(n_bytes);

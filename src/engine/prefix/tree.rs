@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::super::sequence::Extent;
 use crate::engine::request::{MarkKind, PromptItem};
+use crate::engine::state_bytes::StateBytes;
 
 /// Index of a node; valid until the node is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,17 +34,17 @@ pub(super) struct Part {
     /// Unique, also over restarts.
     pub id: u64,
     pub len: usize,
-    pub ram: Option<Arc<Vec<u8>>>,
+    pub ram: Option<Arc<StateBytes>>,
     pub disk: OnDisk,
 }
 
 impl Part {
-    pub fn new(id: u64, bytes: Vec<u8>) -> Part {
+    pub fn new(id: u64, bytes: StateBytes) -> Part {
         Part { id, len: bytes.len(), ram: Some(Arc::new(bytes)), disk: OnDisk::No }
     }
 
     pub fn ram_bytes(&self) -> u64 {
-        self.ram.as_ref().map_or(0, |bytes| bytes.len() as u64)
+        self.ram.as_ref().map_or(0, |bytes| bytes.footprint() as u64)
     }
 
     /// It can be had.
@@ -309,8 +310,8 @@ mod tests {
         let start = tree.covered(at);
         let id = tree.add(at, &items, MarkKind::Grid, 1);
         let node = tree.get_mut(id).unwrap();
-        node.point = Some(Part::new(1, b"point".to_vec()));
-        node.rows = Some(Rows { start, part: Part::new(2, text.as_bytes()[start as usize..].to_vec()) });
+        node.point = Some(Part::new(1, b"point".to_vec().into()));
+        node.rows = Some(Rows { start, part: Part::new(2, text.as_bytes()[start as usize..].to_vec().into()) });
         id
     }
 

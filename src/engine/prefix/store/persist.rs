@@ -10,6 +10,7 @@ use super::super::disk::index::{PartEntry, Record};
 use super::super::disk::{Disk, Done, Job, Write};
 use super::super::tree::{NodeId, OnDisk, Part, ROOT, Rows};
 use super::Store;
+use crate::engine::state_bytes::StateBytes;
 
 /// The share of the memory budget that may wait to be written: a quarter. More is written when its turn comes again.
 const IN_FLIGHT_SHARE: u64 = 4;
@@ -75,8 +76,12 @@ impl Store {
             at = node.parent;
         }
         let unwritten = |part: &&mut Part| part.disk == OnDisk::No && part.ram.is_some();
-        let needed: u64 =
-            chain.iter().flat_map(|id| self.parts(*id)).filter(|p| p.disk == OnDisk::No).map(Part::ram_bytes).sum();
+        let needed: u64 = chain
+            .iter()
+            .flat_map(|id| self.parts(*id))
+            .filter(|p| p.disk == OnDisk::No && p.ram.is_some())
+            .map(|p| p.len as u64)
+            .sum();
         if self.in_flight.values().sum::<u64>() + needed > self.ram_budget / IN_FLIGHT_SHARE {
             return;
         }
@@ -208,14 +213,14 @@ impl Store {
         }
     }
 
-    fn read(&mut self, id: u64, bytes: Option<Arc<Vec<u8>>>) {
+    fn read(&mut self, id: u64, bytes: Option<Arc<StateBytes>>) {
         match bytes {
             None => {
                 self.totals.unreadable += 1;
                 self.lose(id);
             }
             Some(bytes) => {
-                let n_bytes = bytes.len() as u64;
+                let n_bytes = bytes.footprint() as u64;
                 if let Some(part) = self.part_mut(id).filter(|part| part.ram.is_none()) {
                     part.ram = Some(bytes);
                     self.ram_bytes += n_bytes;

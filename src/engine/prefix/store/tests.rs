@@ -29,7 +29,7 @@ fn save(store: &mut Store, text: &str, kind: MarkKind) -> bool {
     store.tick();
     let Some(place) = store.place(&items, POINT as u64) else { return false };
     let rows = text.as_bytes()[place.start as usize..].to_vec();
-    store.insert(place, &items, kind, (point(text), rows))
+    store.insert(place, &items, kind, (point(text).into(), rows.into()))
 }
 
 /// The longest state that `text` can go on from, with disk reads waited for.
@@ -55,7 +55,7 @@ fn best(store: &mut Store, text: &str, kept: u32) -> Option<usize> {
 
 /// The state is that of `text`, and nothing else's.
 fn check(state: &State, text: &str, kept: u32) {
-    assert_eq!(*state.point, point(text));
+    assert_eq!(*state.point, point(text).into());
     let kept = state.rows.first().map_or(kept, |(span, _)| span.from);
     let mut rows = text.as_bytes()[..kept as usize].to_vec();
     for (span, bytes) in &state.rows {

@@ -1,0 +1,291 @@
+//! Host memory of the card's driver for saved states: the card copies to and from it at the speed of the bus, where ordinary
+//! memory goes through a buffer of the driver, and a fresh page of it costs the engine a fault for every 4 KiB.
+//!
+//! Such memory takes a tenth of a second to come by, so a thread has two blocks ready of each size that was asked for lately.
+//! Who asks never waits: where no block is ready, the state lies in ordinary memory.
+
+#![expect(unsafe_code, reason = "buffers of ggml")]
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use super::ffi;
+use crate::engine::{DeviceMemory, StateBytes};
+
+/// Smaller pieces are copied as fast from anywhere.
+const LEAST_BYTES: usize = 1 << 20;
+/// Blocks of a size that are kept ready.
+const N_READY: usize = 2;
+/// Sizes that are kept ready: those asked for last.
+const N_SIZES: usize = 8;
+/// Blocks that came back and wait for the next order of their size.
+const N_IDLE: usize = 4;
+
+/// Sizes of blocks: four to a power of two, so that states of nearly the same length share one.
+fn size_for(n_bytes: usize) -> usize {
+    let step = (n_bytes.next_power_of_two() / 8).max(LEAST_BYTES / 4);
+    n_bytes.next_multiple_of(step)
+}
+
+/// A buffer of the driver's. Its bytes were written once, so that they are initialised.
+struct Raw {
+    buffer: ffi::ggml_backend_buffer_t,
+    base: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the buffer belongs to this value alone, and ggml's buffers of host memory may be used and freed on any thread.
+unsafe impl Send for Raw {}
+// SAFETY: through a shared reference its bytes are read alone.
+unsafe impl Sync for Raw {}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `allocate`, freed here alone; the backends that own the memory are never unloaded.
+        unsafe { ffi::ggml_backend_buffer_free(self.buffer) };
+    }
+}
+
+fn allocate(size: usize, on_card: bool) -> Option<Raw> {
+    let mut buffer = std::ptr::null_mut();
+    // SAFETY: the call writes the buffer, or null.
+    let code = unsafe { ffi::plateau_host_memory_new(size, on_card, &raw mut buffer) };
+    if code != 0 || buffer.is_null() {
+        return None;
+    }
+    // SAFETY: the buffer is alive; its base is where its `size` bytes begin.
+    let base = NonNull::new(unsafe { ffi::ggml_backend_buffer_get_base(buffer) }.cast::<u8>());
+    let Some(base) = base else {
+        // SAFETY: as in `Drop`; nothing has it.
+        unsafe { ffi::ggml_backend_buffer_free(buffer) };
+        return None;
+    };
+    // SAFETY: `size` bytes from `base` on are the buffer's, and nobody else has it.
+    unsafe { base.write_bytes(0, size) };
+    Some(Raw { buffer, base, size })
+}
+
+enum Order {
+    New(usize),
+    Back(Raw),
+    End,
+}
+
+/// A block that is out. Dropped, it goes back to the thread, which keeps or frees it: freeing takes as long as getting one.
+struct Block {
+    /// Taken in `drop` alone.
+    raw: Option<Raw>,
+    orders: Sender<Order>,
+}
+
+impl DeviceMemory for Block {
+    fn bytes(&self) -> &[u8] {
+        let Some(raw) = &self.raw else { return &[] };
+        // SAFETY: `size` initialised bytes, which this value alone has; the borrow of `self` keeps them unchanged.
+        unsafe { std::slice::from_raw_parts(raw.base.as_ptr(), raw.size) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let Some(raw) = &self.raw else { return &mut [] };
+        // SAFETY: as above, and `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(raw.base.as_ptr(), raw.size) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            // Without a thread the error holds the block, and dropping it frees the memory here.
+            drop(self.orders.send(Order::Back(raw)));
+        }
+    }
+}
+
+/// Gives out memory for states.
+pub(super) struct PinnedMemory {
+    orders: Sender<Order>,
+    ready: Receiver<Raw>,
+    here: Vec<Raw>,
+    sizes: VecDeque<Wanted>,
+    /// Taken in `drop` alone.
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A size that was asked for lately.
+struct Wanted {
+    size: usize,
+    /// Blocks of it on their way.
+    n_ordered: usize,
+}
+
+impl PinnedMemory {
+    /// `None` where no thread can be had. `expected`: lengths of states that will be asked for.
+    pub fn start(on_card: bool, expected: &[usize]) -> Option<PinnedMemory> {
+        let (orders, inbox) = channel();
+        let (outbox, ready) = channel();
+        let thread = std::thread::Builder::new().name("state-memory".to_owned());
+        let thread = thread.spawn(move || Stock { on_card, outbox, idle: VecDeque::new() }.run(&inbox)).ok()?;
+        let (here, sizes) = (Vec::new(), VecDeque::new());
+        let mut memory = PinnedMemory { orders, ready, here, sizes, thread: Some(thread) };
+        expected.iter().filter(|n| **n >= LEAST_BYTES).for_each(|n| memory.restock(size_for(*n)));
+        Some(memory)
+    }
+
+    /// Memory for a state of `n_bytes`: a block of up to twice the size, where one is ready.
+    pub fn take(&mut self, n_bytes: usize) -> StateBytes {
+        if n_bytes < LEAST_BYTES {
+            return StateBytes::zeros(n_bytes);
+        }
+        while let Ok(raw) = self.ready.try_recv() {
+            if let Some(wanted) = self.sizes.iter_mut().find(|wanted| wanted.size == raw.size) {
+                wanted.n_ordered = wanted.n_ordered.saturating_sub(1);
+            }
+            self.here.push(raw);
+        }
+        let size = size_for(n_bytes);
+        let fits = |raw: &Raw| (size..=2 * size).contains(&raw.size);
+        let found = self.here.iter().enumerate().filter(|(_, raw)| fits(raw)).min_by_key(|(_, raw)| raw.size);
+        let raw = found.map(|(i, _)| i).map(|i| self.here.swap_remove(i));
+        self.restock(size);
+        match raw {
+            Some(raw) => StateBytes::lent(Box::new(Block { raw: Some(raw), orders: self.orders.clone() }), n_bytes),
+            None => StateBytes::zeros(n_bytes),
+        }
+    }
+
+    /// Has blocks of this size made ready, and gives up those of a size that nobody asked for lately.
+    fn restock(&mut self, size: usize) {
+        let known = self.sizes.iter().position(|wanted| wanted.size == size);
+        let mut wanted = known.and_then(|i| self.sizes.remove(i)).unwrap_or(Wanted { size, n_ordered: 0 });
+        let n_here = self.here.iter().filter(|raw| raw.size == size).count();
+        for _ in n_here + wanted.n_ordered..N_READY {
+            wanted.n_ordered += usize::from(self.orders.send(Order::New(size)).is_ok());
+        }
+        self.sizes.push_front(wanted);
+        self.sizes.truncate(N_SIZES);
+        let sizes = &self.sizes;
+        for raw in self.here.extract_if(.., |raw| sizes.iter().all(|wanted| wanted.size != raw.size)) {
+            // Without a thread the error holds the memory, and dropping it frees it.
+            drop(self.orders.send(Order::Back(raw)));
+        }
+    }
+}
+
+/// Waits for the thread: memory that it freed while the process ends could meet a driver that is gone.
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if self.orders.send(Order::End).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            // A panic is in the log already.
+            drop(thread.join());
+        }
+    }
+}
+
+/// The thread's side. Blocks that come back later than its end are freed by who drops them.
+struct Stock {
+    on_card: bool,
+    outbox: Sender<Raw>,
+    idle: VecDeque<Raw>,
+}
+
+impl Stock {
+    fn run(mut self, inbox: &Receiver<Order>) {
+        let mut failed = false;
+        while let Ok(order) = inbox.recv() {
+            match order {
+                Order::New(size) => match self.find(size) {
+                    // Nobody there any more: the error holds the memory, and dropping it frees it.
+                    Some(raw) => drop(self.outbox.send(raw)),
+                    // The order is never filled, so that none follows it.
+                    None if failed => {}
+                    None => {
+                        failed = true;
+                        tracing::warn!(size, "no host memory from the card's driver; states lie in ordinary memory");
+                    }
+                },
+                Order::Back(raw) => {
+                    self.idle.push_back(raw);
+                    if self.idle.len() > N_IDLE {
+                        self.idle.pop_front();
+                    }
+                }
+                Order::End => return,
+            }
+        }
+    }
+
+    fn find(&mut self, size: usize) -> Option<Raw> {
+        let idle = self.idle.iter().position(|raw| raw.size == size);
+        idle.and_then(|i| self.idle.remove(i)).or_else(|| allocate(size, self.on_card))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Asks until a block is there: the thread makes it ready some time.
+    fn lent(memory: &mut PinnedMemory, n_bytes: usize) -> StateBytes {
+        loop {
+            let bytes = memory.take(n_bytes);
+            if bytes.footprint() != n_bytes {
+                return bytes;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn sizes_waste_at_most_a_quarter() {
+        for n in (MIB..400 * MIB).step_by(99_991) {
+            let size = size_for(n);
+            assert!(size >= n && size <= n + n / 4 + MIB / 4, "{size} for {n}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_as_long_as_asked_for_and_nobody_elses() {
+        let mut memory = PinnedMemory::start(false, &[5 * MIB + 1]).unwrap();
+        let mut blocks: Vec<StateBytes> = (0..6).map(|_| lent(&mut memory, 5 * MIB + 1)).collect();
+        for (i, block) in blocks.iter_mut().enumerate() {
+            block.bytes_mut().fill(i as u8);
+        }
+        for (i, block) in blocks.iter().enumerate() {
+            assert!(block.len() == 5 * MIB + 1 && block.iter().all(|byte| *byte == i as u8), "block {i}");
+        }
+    }
+
+    #[test]
+    fn blocks_outlive_who_gave_them_out_and_come_back() {
+        let mut memory = PinnedMemory::start(false, &[]).unwrap();
+        let mut first = lent(&mut memory, 3 * MIB - 7);
+        drop(lent(&mut memory, 3 * MIB - 7));
+        drop(memory);
+        first.bytes_mut()[3 * MIB - 8] = 9;
+        assert_eq!(first[3 * MIB - 8], 9);
+    }
+
+    #[test]
+    fn what_is_asked_for_no_longer_is_given_up() {
+        let mut memory = PinnedMemory::start(false, &[]).unwrap();
+        for i in 0..3 * N_SIZES {
+            drop(lent(&mut memory, size_for((1 << (i % 3)) * 8 * MIB + i * 2 * MIB) - 3));
+        }
+        assert!(memory.sizes.len() <= N_SIZES);
+        assert!(memory.here.len() <= N_READY * (N_SIZES + 1), "{}", memory.here.len());
+    }
+
+    #[test]
+    fn small_states_and_those_without_a_block_are_on_the_heap() {
+        let mut memory = PinnedMemory::start(false, &[]).unwrap();
+        assert_eq!(memory.take(100).footprint(), 100);
+        let first = memory.take(2 * MIB - 3);
+        assert_eq!((first.footprint(), first.iter().all(|byte| *byte == 0)), (2 * MIB - 3, true));
+    }
+}
