@@ -10,6 +10,7 @@ pub mod offline;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -146,6 +147,19 @@ fn sweep(folder: &Path, records: &[Record]) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Takes the reads that come next, and returns the job after them.
+fn more_reads(inbox: &Receiver<Job>, reads: &mut Vec<(u64, usize)>) -> Option<Job> {
+    loop {
+        match inbox.try_recv() {
+            Ok(Job::Read { id, len }) => reads.push((id, len)),
+            other => return other.ok(),
+        }
+    }
+}
+
+/// Files that are read at once.
+const N_READERS: usize = 4;
+
 struct Worker {
     folder: PathBuf,
     fingerprint: Fingerprint,
@@ -155,7 +169,8 @@ struct Worker {
 
 impl Worker {
     fn run(self, inbox: &Receiver<Job>) {
-        while let Ok(job) = inbox.recv() {
+        let mut next = inbox.recv().ok();
+        while let Some(job) = next.take() {
             match job {
                 Job::Write { parts, records } => {
                     let ok = self.write(&parts, &records);
@@ -163,11 +178,31 @@ impl Worker {
                 }
                 Job::Remove { keys, parts } => self.remove(&keys, &parts),
                 Job::Read { id, len } => {
-                    let bytes = self.read(id, len);
-                    self.tell(Done::Read { id, bytes });
+                    let mut reads = vec![(id, len)];
+                    next = more_reads(inbox, &mut reads);
+                    self.read_all(&reads);
                 }
             }
+            next = next.or_else(|| inbox.recv().ok());
         }
+    }
+
+    /// A long prompt is dozens of files: some at a time, since one reader leaves a fast disk idle.
+    fn read_all(&self, reads: &[(u64, usize)]) {
+        let at = AtomicUsize::new(0);
+        let work = || {
+            while let Some((id, len)) = reads.get(at.fetch_add(1, Ordering::Relaxed)) {
+                let bytes = self.read(*id, *len);
+                self.tell(Done::Read { id: *id, bytes });
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..reads.len().min(N_READERS) {
+                // Without another thread this one does it all.
+                let _ = std::thread::Builder::new().name("cache-read".to_owned()).spawn_scoped(scope, work);
+            }
+            work();
+        });
     }
 
     fn tell(&self, done: Done) {
@@ -255,6 +290,28 @@ mod tests {
             fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         assert_eq!(names, ["0000000000000001.part", "index.redb", "notes.txt"]);
+    }
+
+    #[test]
+    fn many_parts_are_read_whatever_is_asked_for_in_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, _) = Disk::open(dir.path(), Fingerprint(9)).unwrap();
+        (1..=20).for_each(|key| write(&disk, key));
+        for id in 1..=20 {
+            disk.send(Job::Read { id, len: 5 });
+            if id == 7 {
+                disk.send(Job::Remove { keys: vec![12], parts: vec![12] });
+            }
+        }
+        let mut read = Vec::new();
+        while read.len() < 20 {
+            if let Ok(Some(Done::Read { id, bytes })) = disk.wait(LONG) {
+                read.push((id, bytes.map(|bytes| bytes.to_vec())));
+            }
+        }
+        read.sort();
+        let expected = (1..=20).map(|id| (id, (id != 12).then(|| b"state".to_vec())));
+        assert_eq!(read, expected.collect::<Vec<_>>());
     }
 
     #[test]
