@@ -1,15 +1,17 @@
 //! Host memory of the card's driver for saved states: the card copies to and from it at the speed of the bus, where ordinary
 //! memory goes through a buffer of the driver, and a fresh page of it costs the engine a fault for every 4 KiB.
 //!
-//! Such memory takes a tenth of a second to come by, so a thread has two blocks ready of each size that was asked for lately.
-//! Who asks never waits: where no block is ready, the state lies in ordinary memory.
+//! Such memory takes a tenth of a second to come by, and the driver keeps other calls waiting meanwhile. So a thread has blocks
+//! ready of each size that was asked for lately, and makes new ones when the copy that one was taken for is long over. Who asks
+//! never waits: where no block is ready, the state lies in ordinary memory.
 
 #![expect(unsafe_code, reason = "buffers of ggml")]
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::ffi;
 use crate::engine::{DeviceMemory, StateBytes};
@@ -17,11 +19,13 @@ use crate::engine::{DeviceMemory, StateBytes};
 /// Smaller pieces are copied as fast from anywhere.
 const LEAST_BYTES: usize = 1 << 20;
 /// Blocks of a size that are kept ready.
-const N_READY: usize = 2;
+const N_READY: usize = 3;
+/// So long nothing may have been asked for before a block is made, and again before the next one.
+const QUIET: Duration = Duration::from_millis(150);
 /// Sizes that are kept ready: those asked for last.
-const N_SIZES: usize = 8;
+const N_SIZES: usize = 4;
 /// Blocks that came back and wait for the next order of their size.
-const N_IDLE: usize = 4;
+const N_IDLE: usize = 3;
 
 /// Sizes of blocks: four to a power of two, so that states of nearly the same length share one.
 fn size_for(n_bytes: usize) -> usize {
@@ -126,7 +130,7 @@ impl PinnedMemory {
         let (orders, inbox) = channel();
         let (outbox, ready) = channel();
         let thread = std::thread::Builder::new().name("state-memory".to_owned());
-        let thread = thread.spawn(move || Stock { on_card, outbox, idle: VecDeque::new() }.run(&inbox)).ok()?;
+        let thread = thread.spawn(move || Stock::new(on_card, outbox).run(&inbox)).ok()?;
         let (here, sizes) = (Vec::new(), VecDeque::new());
         let mut memory = PinnedMemory { orders, ready, here, sizes, thread: Some(thread) };
         expected.iter().filter(|n| **n >= LEAST_BYTES).for_each(|n| memory.restock(size_for(*n)));
@@ -190,37 +194,55 @@ struct Stock {
     on_card: bool,
     outbox: Sender<Raw>,
     idle: VecDeque<Raw>,
+    /// Sizes that are to be made.
+    pending: VecDeque<usize>,
+    failed: bool,
 }
 
 impl Stock {
+    fn new(on_card: bool, outbox: Sender<Raw>) -> Stock {
+        Stock { on_card, outbox, idle: VecDeque::new(), pending: VecDeque::new(), failed: false }
+    }
+
     fn run(mut self, inbox: &Receiver<Order>) {
-        let mut failed = false;
-        while let Ok(order) = inbox.recv() {
+        loop {
+            let order = match self.pending.is_empty() {
+                true => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => inbox.recv_timeout(QUIET),
+            };
             match order {
-                Order::New(size) => match self.find(size) {
-                    // Nobody there any more: the error holds the memory, and dropping it frees it.
-                    Some(raw) => drop(self.outbox.send(raw)),
-                    // The order is never filled, so that none follows it.
-                    None if failed => {}
-                    None => {
-                        failed = true;
-                        tracing::warn!(size, "no host memory from the card's driver; states lie in ordinary memory");
-                    }
+                Ok(Order::New(size)) => match self.idle.iter().position(|raw| raw.size == size) {
+                    Some(i) => self.idle.remove(i).into_iter().for_each(|raw| self.hand_out(raw)),
+                    None => self.pending.push_back(size),
                 },
-                Order::Back(raw) => {
+                Ok(Order::Back(raw)) => {
                     self.idle.push_back(raw);
                     if self.idle.len() > N_IDLE {
                         self.idle.pop_front();
                     }
                 }
-                Order::End => return,
+                Err(RecvTimeoutError::Timeout) => self.make_one(),
+                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    fn find(&mut self, size: usize) -> Option<Raw> {
-        let idle = self.idle.iter().position(|raw| raw.size == size);
-        idle.and_then(|i| self.idle.remove(i)).or_else(|| allocate(size, self.on_card))
+    fn make_one(&mut self) {
+        let Some(size) = self.pending.pop_front() else { return };
+        match allocate(size, self.on_card) {
+            Some(raw) => self.hand_out(raw),
+            // The order is never filled, so that none follows it.
+            None if self.failed => {}
+            None => {
+                self.failed = true;
+                tracing::warn!(size, "no host memory from the card's driver; states lie in ordinary memory");
+            }
+        }
+    }
+
+    fn hand_out(&self, raw: Raw) {
+        // Nobody there any more: the error holds the memory, and dropping it frees it.
+        drop(self.outbox.send(raw));
     }
 }
 
