@@ -1,5 +1,5 @@
 //! The executable as a host of plug-ins: a backend is built as a shared library without ggml-base, loaded from a folder, and
-//! the demo model runs on its device.
+//! the demo model runs on its device. One that was built for another core is refused.
 #![cfg(feature = "native")]
 
 mod native;
@@ -61,6 +61,22 @@ fn a_plugin_without_ggml_base_runs_the_model_inside_this_executable() {
     // With no layer on it, the device is left alone.
     assert_eq!(generate_with(ModelConfig { gpu_layers: Some(0), ..native::model_config() }, &prompt), on_cpu);
     assert_eq!(device_graphs(), graphs);
+}
+
+#[test]
+fn a_plugin_for_another_core_is_refused_with_both_versions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let status = Command::new("c++")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(folder.path().join("libggml-othercore.so"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native/plugin/other_core.cpp"))
+        .status()
+        .expect("a C++ compiler");
+    assert!(status.success());
+    let plugins = load_plugins(folder.path());
+    let PluginOutcome::Failed(reason) = &plugins[0].outcome else { panic!("{plugins:?}") };
+    assert!(reason.contains("llama-cpp-sys-2 0.0.1") && reason.contains("this executable carries"), "{reason}");
+    assert!(backend::devices().iter().all(|device| !device.name.contains("OTHER")));
 }
 
 fn generate_with(config: ModelConfig, prompt: &[Token]) -> Vec<Token> {
