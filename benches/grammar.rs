@@ -7,9 +7,7 @@
 
 #![expect(clippy::print_stdout, reason = "the spread of mask times is what this bench is for")]
 
-#[path = "grammar_parts/tools.rs"]
 mod tools;
-#[path = "grammar_parts/vocabulary.rs"]
 mod vocabulary;
 
 use std::hint::black_box;

@@ -115,12 +115,7 @@ impl Case {
             };
             rig.handle.submit(request).unwrap()
         };
-        let streams: Vec<_> = self.seeds.iter().map(ask).collect();
-        let mut answers = Vec::new();
-        for stream in streams {
-            answers.push(read(stream).await);
-        }
-        answers
+        read_all(self.seeds.iter().map(ask).collect()).await
     }
 
     async fn check(&self) {

@@ -82,12 +82,7 @@ impl Case {
         let runner = FakeRunner::function(|tokens: &[Token]| Next::Row(row(tokens)));
         let rig = start(runner.verifying(self.n_max).drafting(agreeing(row, self.percent)));
         let ask = |seed: &u64| rig.handle.submit(self.request(*seed, speculative)).unwrap();
-        let streams: Vec<_> = self.seeds.iter().map(ask).collect();
-        let mut answers = Vec::new();
-        for stream in streams {
-            answers.push(read(stream).await);
-        }
-        answers
+        read_all(self.seeds.iter().map(ask).collect()).await
     }
 
     async fn check(&self) {

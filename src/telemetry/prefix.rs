@@ -73,7 +73,7 @@ impl CacheMetrics {
             save: register(
                 r,
                 names::CACHE_SAVE_SECONDS,
-                "Time to save a state, which the steps wait for",
+                "Time to save a state and for the MTP head to catch up with it; steps wait for it",
                 Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
             ),
             restore: register(

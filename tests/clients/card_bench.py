@@ -127,6 +127,14 @@ def row(name, seconds, timings, more=""):
     return {"what": name, "ttft_ms": seconds * 1000, "timings": timings}
 
 
+def there_and_back(ask, server, rng, prefix, other):
+    ask(server, "cold", prefix)
+    ask(server, "the same and 16 more", prefix + words(rng, 16))
+    for i in range(REPEATS):
+        ask(server, "another", other + words(rng, 16))
+        ask(server, f"back, {i + 1}", prefix + words(rng, 16))
+
+
 def restore_plateau(executable, model, folder):
     rng = random.Random(1)
     prefix, other = words(rng, PREFIX), words(rng, 2_000)
@@ -140,11 +148,7 @@ def restore_plateau(executable, model, folder):
         rows.append(row(f"plateau, {name}", seconds, timings, more))
 
     server = plateau(executable, model, "--cache-dir", folder)
-    ask(server, "cold", prefix)
-    ask(server, "the same and 16 more", prefix + words(rng, 16))
-    for i in range(REPEATS):
-        ask(server, "another", other + words(rng, 16))
-        ask(server, f"back, {i + 1}", prefix + words(rng, 16))
+    there_and_back(ask, server, rng, prefix, other)
     metrics = server.metrics()
     saves = metrics["plateau_cache_save_seconds_count"]
     save_ms = metrics["plateau_cache_save_seconds_sum"] / saves * 1000
@@ -184,11 +188,7 @@ def restore_peer(executable, model, folder):
         rows.append(row(f"llama-server, {name}", seconds, timings))
 
     server = llama_server(executable, model, "--slot-save-path", folder)
-    ask(server, "cold", prefix)
-    ask(server, "the same and 16 more", prefix + words(rng, 16))
-    for i in range(REPEATS):
-        ask(server, "another", other + words(rng, 16))
-        ask(server, f"back, {i + 1}", prefix + words(rng, 16))
+    there_and_back(ask, server, rng, prefix, other)
     print(f"llama-server: {gpu_mib()} MiB on the card", flush=True)
     start = time.monotonic()
     saved = server.post("/slots/0?action=save", {"filename": "prefix.bin"})

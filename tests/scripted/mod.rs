@@ -143,6 +143,15 @@ pub async fn read(mut stream: EventStream) -> Answer {
     answer
 }
 
+/// Reads streams that run side by side.
+pub async fn read_all(streams: Vec<EventStream>) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for stream in streams {
+        answers.push(read(stream).await);
+    }
+    answers
+}
+
 /// Waits for the first text of a stream.
 pub async fn first_text(stream: &mut EventStream) -> String {
     loop {

@@ -1,4 +1,4 @@
-//! The calls of 60 tools as agents declare them (benches/data/tools.jsonl): what compiling takes, and masks along calls.
+//! The calls of 60 tools as agents declare them (tools.jsonl): what compiling takes, and masks along calls.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -21,7 +21,7 @@ const ENDS: [&str; 6] = ["\n</parameter>\n", "\"", "}", "]", "</function>", ","]
 
 /// `tools` of a request, as it is sent.
 fn declared() -> Vec<Value> {
-    let lines = include_str!("../data/tools.jsonl").lines();
+    let lines = include_str!("tools.jsonl").lines();
     lines
         .map(|line| json!({"type": "function", "function": serde_json::from_str::<Value>(line).expect("JSON")}))
         .collect()
