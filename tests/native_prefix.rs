@@ -1,7 +1,7 @@
 //! Saved states over the demo model on one thread: what is put back goes on as if it had never left, to the bit, from any
 //! place and with any cache type; only what is new is processed.
 //!
-//! `PLATEAU_FULL_SWEEP=1` runs the residue sweep over every length to 2048 and the storm over 1,000 turns.
+//! `PLATEAU_FULL_SWEEP=N` runs the residue sweep over every length from N to 2048 and the storm over 1,000 turns.
 #![cfg(feature = "native")]
 #![allow(clippy::unwrap_used, reason = "a failure in a helper of a test is a failed test")]
 
@@ -313,7 +313,13 @@ fn only_what_is_new_is_processed_also_after_a_restart() {
 }
 
 fn full() -> bool {
-    std::env::vars_os().any(|(name, _)| name == "PLATEAU_FULL_SWEEP")
+    first_of_all().is_some()
+}
+
+/// Where a full sweep begins: `PLATEAU_FULL_SWEEP`, to go on with one that was broken off.
+fn first_of_all() -> Option<usize> {
+    let value = std::env::var("PLATEAU_FULL_SWEEP").ok()?;
+    Some(value.parse().expect("PLATEAU_FULL_SWEEP is a length"))
 }
 
 /// The same answer and the same logprobs, without the cache, from nothing, from memory and from disk.
@@ -356,7 +362,10 @@ async fn sweep(cache_type: CacheType, lengths: &[usize]) -> usize {
 
 /// Every length to 2,048, or every sixth to 512 from `first` on.
 fn sweep_lengths(cache_type: CacheType, first: usize) {
-    let lengths: Vec<usize> = if full() { (1..=2048).collect() } else { (first..=512).step_by(6).collect() };
+    let lengths: Vec<usize> = match first_of_all() {
+        Some(first) => (first..=2048).collect(),
+        None => (first..=512).step_by(6).collect(),
+    };
     let mut n_differences = 0;
     // With a folder each: all states of a full sweep are more than memory and disk may take.
     for some in lengths.chunks(128) {

@@ -3,6 +3,7 @@
 
 #include "guard.h"
 #include "llama.h"
+#include "llama-context.h"
 #include "llama-ext.h"
 #include "llama-io.h"
 #include "llama-kv-cache.h"
@@ -16,6 +17,7 @@
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <vector>
 
 namespace {
 
@@ -53,10 +55,63 @@ llama_memory_recurrent & recurrent(llama_context * ctx) {
 // A sequence beyond those of any context, for rows on their way. Only the attention cache is ever asked about it.
 constexpr llama_seq_id SCRATCH = LLAMA_MAX_SEQ - 1;
 
-// Writes into a buffer, or only counts where there is none.
+// Copies between a context's tensors and host memory. Those of a card are begun one after the other and waited for together,
+// by the destructor: a state is some hundred copies, and a wait after each costs more than the copies.
+class copies {
+public:
+    explicit copies(llama_context * ctx) : ctx(ctx) {}
+    copies(const copies &) = delete;
+    ~copies() {
+        for (ggml_backend_t backend : begun) {
+            ggml_backend_synchronize(backend);
+        }
+    }
+
+    void from(const ggml_tensor * tensor, void * dst, size_t offset, size_t n) {
+        if (ggml_backend_t backend = card_of(tensor)) {
+            ggml_backend_tensor_get_async(backend, tensor, dst, offset, n);
+        } else {
+            ggml_backend_tensor_get(tensor, dst, offset, n);
+        }
+    }
+
+    void to(ggml_tensor * tensor, const void * src, size_t offset, size_t n) {
+        if (ggml_backend_t backend = card_of(tensor)) {
+            ggml_backend_tensor_set_async(backend, tensor, src, offset, n);
+        } else {
+            ggml_backend_tensor_set(tensor, src, offset, n);
+        }
+    }
+
+private:
+    // The backend of this context whose memory the tensor lies in, where it is a card; its copies follow what it computes.
+    ggml_backend_t card_of(const ggml_tensor * tensor) {
+        ggml_backend_buffer_t buffer = tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
+        if (!buffer || ggml_backend_buffer_is_host(buffer)) {
+            return nullptr;
+        }
+        ggml_backend_buffer_type_t type = ggml_backend_buffer_get_type(buffer);
+        ggml_backend_sched_t sched = ctx->get_sched();
+        for (int i = 0; i < ggml_backend_sched_get_n_backends(sched); ++i) {
+            ggml_backend_t backend = ggml_backend_sched_get_backend(sched, i);
+            if (ggml_backend_get_default_buffer_type(backend) == type) {
+                if (std::find(begun.begin(), begun.end(), backend) == begun.end()) {
+                    begun.push_back(backend);
+                }
+                return backend;
+            }
+        }
+        return nullptr;
+    }
+
+    llama_context *             ctx;
+    std::vector<ggml_backend_t> begun;
+};
+
+// Writes into a buffer, or only counts where there is none. The buffer is whole when the writer is gone.
 class writer : public llama_io_write_i {
 public:
-    writer(uint8_t * dst, size_t size) : dst(dst), size(size) {}
+    writer(llama_context * ctx, uint8_t * dst, size_t size) : copy(ctx), dst(dst), size(size) {}
 
     void write(const void * src, size_t n) override {
         if (uint8_t * at = take(n)) {
@@ -66,7 +121,7 @@ public:
 
     void write_tensor(ggml_tensor * tensor, size_t offset, size_t n) override {
         if (uint8_t * at = take(n)) {
-            ggml_backend_tensor_get(tensor, at, offset, n);
+            copy.from(tensor, at, offset, n);
         }
     }
 
@@ -83,6 +138,7 @@ protected:
     }
 
 private:
+    copies    copy;
     uint8_t * dst;
     size_t    size;
     size_t    used = 0;
@@ -139,14 +195,15 @@ private:
     bool     counted = false;
 };
 
+// The bytes are read when the reader is gone.
 class reader : public llama_io_read_i {
 public:
-    reader(const uint8_t * src, size_t size) : src(src), size(size) {}
+    reader(llama_context * ctx, const uint8_t * src, size_t size) : copy(ctx), src(src), size(size) {}
 
     void read(void * dst, size_t n) override { std::memcpy(dst, take(n), n); }
 
     void read_tensor(ggml_tensor * tensor, size_t offset, size_t n) override {
-        ggml_backend_tensor_set(tensor, take(n), offset, n);
+        copy.to(tensor, take(n), offset, n);
     }
 
     size_t n_bytes() override { return used; }
@@ -161,6 +218,7 @@ private:
         return at;
     }
 
+    copies          copy;
     const uint8_t * src;
     size_t          size;
     size_t          used = 0;
@@ -199,7 +257,7 @@ bool plateau_state_known(llama_context * ctx, bool recurrent_too) {
 int32_t plateau_recurrent_save(llama_context * ctx, int32_t seq, uint8_t * dst, size_t size, size_t * n_out) {
     return guarded([&] {
         llama_synchronize(ctx);
-        writer io(dst, size);
+        writer io(ctx, dst, size);
         recurrent(ctx).state_write(io, seq, 0);
         *n_out = io.n_bytes();
         return 0;
@@ -210,7 +268,7 @@ int32_t plateau_recurrent_save(llama_context * ctx, int32_t seq, uint8_t * dst, 
 int32_t plateau_recurrent_restore(llama_context * ctx, int32_t seq, const uint8_t * src, size_t size) {
     return guarded([&] {
         llama_synchronize(ctx);
-        reader io(src, size);
+        reader io(ctx, src, size);
         recurrent(ctx).state_read(io, seq, 0);
         if (io.n_bytes() != size) {
             throw std::runtime_error("bytes are left over");
@@ -227,7 +285,7 @@ int32_t plateau_rows_save(llama_context * ctx, int32_t seq, int32_t p0, int32_t 
         llama_kv_cache & cache = attention(ctx);
         scratch_rows scratch { cache };
         cache.seq_cp(seq, SCRATCH, p0, p1);
-        scratch_writer io(dst, size);
+        scratch_writer io(ctx, dst, size);
         cache.state_write(io, SCRATCH, 0);
         *n_out = io.n_bytes();
         return 0;
@@ -240,7 +298,7 @@ int32_t plateau_rows_restore(llama_context * ctx, int32_t seq, int32_t p0, int32
         llama_synchronize(ctx);
         llama_kv_cache & cache = attention(ctx);
         scratch_rows scratch { cache };
-        reader io(src, size);
+        reader io(ctx, src, size);
         cache.state_read(io, SCRATCH, 0);
         if (io.n_bytes() != size) {
             throw std::runtime_error("bytes are left over");

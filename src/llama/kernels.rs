@@ -1,6 +1,6 @@
 //! The switches and counters of the kernels that a plug-in adds to ggml: which are on, how often each ran.
 //!
-//! A plug-in of ours exports three C functions beside ggml's two (vendor/kernels/src/registry.h). Deliberately absent: what a
+//! A plug-in of ours exports five C functions beside ggml's two (vendor/kernels/src/registry.h). Deliberately absent: what a
 //! kernel does; the plug-in decides that per tensor.
 
 #![expect(unsafe_code, reason = "functions of a loaded library")]
@@ -34,10 +34,19 @@ pub struct Kernel {
 pub struct Exports {
     configure: Configure,
     report: Report,
+    host_memory: HostMemory,
 }
 
 type Configure = unsafe extern "C" fn(*const c_char, *mut c_char, c_int) -> c_int;
 type Report = unsafe extern "C" fn(*mut c_char, c_int) -> c_int;
+
+/// The card's driver takes memory of the host as its own, to copy to and from it without a detour, and lets go of it.
+#[derive(Clone, Copy)]
+pub(super) struct HostMemory {
+    /// Beginning and bytes; 0, or nothing is changed.
+    pub register: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
+    pub unregister: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
 
 impl Exports {
     /// Looks the functions up. `Ok(None)`: a plug-in without kernels of its own. An error names both versions where the
@@ -60,12 +69,20 @@ impl Exports {
             }
             let configure = ffi::dlsym(library, c"plateau_kernels_configure".as_ptr());
             let report = ffi::dlsym(library, c"plateau_kernels_report".as_ptr());
-            if configure.is_null() || report.is_null() {
-                return Err("it lacks plateau_kernels_configure or plateau_kernels_report".to_owned());
+            let register = ffi::dlsym(library, c"plateau_host_register".as_ptr());
+            let unregister = ffi::dlsym(library, c"plateau_host_unregister".as_ptr());
+            if [configure, report, register, unregister].iter().any(|found| found.is_null()) {
+                return Err("it lacks a function that this executable calls: build it again".to_owned());
             }
             let configure = std::mem::transmute::<*mut c_void, Configure>(configure);
             let report = std::mem::transmute::<*mut c_void, Report>(report);
-            Ok(Some(Exports { configure, report }))
+            let host_memory = HostMemory {
+                register: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize) -> c_int>(
+                    register,
+                ),
+                unregister: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(unregister),
+            };
+            Ok(Some(Exports { configure, report, host_memory }))
         }
     }
 
@@ -100,6 +117,11 @@ impl Exports {
 /// The kernels of the loaded plug-in; none without one.
 pub fn kernels() -> Vec<Kernel> {
     LOADED.get().map(Exports::kernels).unwrap_or_default()
+}
+
+/// What the loaded plug-in knows of host memory; `None` without one.
+pub(super) fn host_memory() -> Option<HostMemory> {
+    LOADED.get().map(|exports| exports.host_memory)
 }
 
 /// "fattn_quant on, mmvq_limit off".

@@ -1,27 +1,34 @@
-//! Host memory of the card's driver for saved states: the card copies to and from it at the speed of the bus, where ordinary
-//! memory goes through a buffer of the driver, and a fresh page of it costs the engine a fault for every 4 KiB.
+//! Host memory that the card copies to and from at the speed of the bus, for saved states; ordinary memory goes through a buffer
+//! of the driver, and a fresh page of it costs the engine a fault for every 4 KiB.
 //!
-//! Such memory takes a tenth of a second to come by, and the driver keeps other calls waiting meanwhile. So a thread has blocks
-//! ready of each size that was asked for lately, and makes new ones when the copy that one was taken for is long over. Who asks
-//! never waits: where no block is ready, the state lies in ordinary memory.
+//! With a plug-in of ours memory of this process is written once and then made known to the driver, which is quick. Without one
+//! the driver makes such memory; that takes a tenth of a second, and other calls wait meanwhile. In both cases a thread has
+//! blocks ready of each size that was asked for lately, and makes new ones when the copy that one was taken for is over. Who
+//! asks never waits: where no block is ready, the state lies in ordinary memory.
 
-#![expect(unsafe_code, reason = "buffers of ggml")]
+#![expect(unsafe_code, reason = "buffers of ggml, and memory that a plug-in makes known to the driver")]
 
+use std::alloc::Layout;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ffi;
+use super::kernels::{self, HostMemory};
 use crate::engine::{DeviceMemory, StateBytes};
 
 /// Smaller pieces are copied as fast from anywhere.
 const LEAST_BYTES: usize = 1 << 20;
 /// Blocks of a size that are kept ready.
 const N_READY: usize = 3;
-/// So long nothing may have been asked for before a block is made, and again before the next one.
+/// So long nothing may have been asked for before the driver makes a block, and again before the next one.
 const QUIET: Duration = Duration::from_millis(150);
+/// The same where blocks are made here and only made known to it.
+const SHORT_QUIET: Duration = Duration::from_millis(15);
+/// Blocks that are made here lie on large pages: known to the driver in a hundredth of the entries.
+const ALIGNMENT: usize = 2 << 20;
 /// Sizes that are kept ready: those asked for last.
 const N_SIZES: usize = 4;
 /// Blocks that came back and wait for the next order of their size.
@@ -33,26 +40,93 @@ fn size_for(n_bytes: usize) -> usize {
     n_bytes.next_multiple_of(step)
 }
 
-/// A buffer of the driver's. Its bytes were written once, so that they are initialised.
+/// Where blocks come from.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    /// Memory of this process that is made known to the driver.
+    Registered(HostMemory),
+    /// The driver of the first card; without a card, for tests, the heap.
+    Driver { on_card: bool },
+}
+
+impl Source {
+    /// The best that the loaded backend has.
+    pub fn of_card() -> Source {
+        kernels::host_memory().map_or(Source::Driver { on_card: true }, Source::Registered)
+    }
+
+    fn quiet(self) -> Duration {
+        match self {
+            Source::Registered(_) => SHORT_QUIET,
+            Source::Driver { .. } => QUIET,
+        }
+    }
+
+    fn allocate(self, size: usize) -> Option<Raw> {
+        match self {
+            Source::Registered(host) => registered(host, size),
+            Source::Driver { on_card } => from_driver(size, on_card),
+        }
+    }
+}
+
+/// A block. Its bytes were written once, so that they are initialised.
 struct Raw {
-    buffer: ffi::ggml_backend_buffer_t,
+    owner: Owner,
     base: NonNull<u8>,
     size: usize,
 }
 
-// SAFETY: the buffer belongs to this value alone, and ggml's buffers of host memory may be used and freed on any thread.
+/// How a block is given back.
+enum Owner {
+    Buffer(ffi::ggml_backend_buffer_t),
+    Heap { layout: Layout, host: HostMemory },
+}
+
+// SAFETY: the memory belongs to this value alone. ggml's buffers of host memory may be used and freed on any thread, and so may
+// the heap and the plug-in's functions.
 unsafe impl Send for Raw {}
 // SAFETY: through a shared reference its bytes are read alone.
 unsafe impl Sync for Raw {}
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: allocated by `allocate`, freed here alone; the backends that own the memory are never unloaded.
-        unsafe { ffi::ggml_backend_buffer_free(self.buffer) };
+        match self.owner {
+            // SAFETY: allocated by `from_driver`, freed here alone; the backends that own the memory are never unloaded.
+            Owner::Buffer(buffer) => unsafe { ffi::ggml_backend_buffer_free(buffer) },
+            // SAFETY: allocated with this layout and registered by `registered`; no copy to or from it is under way, since
+            // whoever begins one waits for it before giving the block back. Memory that the driver does not let go of would
+            // be freed under its entries, so it is kept.
+            Owner::Heap { layout, host } => unsafe {
+                if (host.unregister)(self.base.as_ptr().cast()) == 0 {
+                    std::alloc::dealloc(self.base.as_ptr(), layout);
+                }
+            },
+        }
     }
 }
 
-fn allocate(size: usize, on_card: bool) -> Option<Raw> {
+fn registered(host: HostMemory, size: usize) -> Option<Raw> {
+    let layout = Layout::from_size_align(size, ALIGNMENT).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: the layout is not empty.
+    let base = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
+    // SAFETY: `size` bytes from `base` on were just allocated, and nobody else has them. Advice changes no contents; where the
+    // kernel has no large pages, it refuses and small ones do. The plug-in's function takes any memory of this process.
+    let known = unsafe {
+        #[cfg(target_os = "linux")]
+        libc::madvise(base.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
+        base.write_bytes(0, size);
+        (host.register)(base.as_ptr().cast(), size) == 0
+    };
+    if !known {
+        // SAFETY: allocated above with this layout.
+        unsafe { std::alloc::dealloc(base.as_ptr(), layout) };
+        return None;
+    }
+    Some(Raw { owner: Owner::Heap { layout, host }, base, size })
+}
+
+fn from_driver(size: usize, on_card: bool) -> Option<Raw> {
     let mut buffer = std::ptr::null_mut();
     // SAFETY: the call writes the buffer, or null.
     let code = unsafe { ffi::plateau_host_memory_new(size, on_card, &raw mut buffer) };
@@ -68,7 +142,7 @@ fn allocate(size: usize, on_card: bool) -> Option<Raw> {
     };
     // SAFETY: `size` bytes from `base` on are the buffer's, and nobody else has it.
     unsafe { base.write_bytes(0, size) };
-    Some(Raw { buffer, base, size })
+    Some(Raw { owner: Owner::Buffer(buffer), base, size })
 }
 
 enum Order {
@@ -126,11 +200,11 @@ struct Wanted {
 
 impl PinnedMemory {
     /// `None` where no thread can be had. `expected`: lengths of states that will be asked for.
-    pub fn start(on_card: bool, expected: &[usize]) -> Option<PinnedMemory> {
+    pub fn start(source: Source, expected: &[usize]) -> Option<PinnedMemory> {
         let (orders, inbox) = channel();
         let (outbox, ready) = channel();
         let thread = std::thread::Builder::new().name("state-memory".to_owned());
-        let thread = thread.spawn(move || Stock::new(on_card, outbox).run(&inbox)).ok()?;
+        let thread = thread.spawn(move || Stock::new(source, outbox).run(&inbox)).ok()?;
         let (here, sizes) = (Vec::new(), VecDeque::new());
         let mut memory = PinnedMemory { orders, ready, here, sizes, thread: Some(thread) };
         expected.iter().filter(|n| **n >= LEAST_BYTES).for_each(|n| memory.restock(size_for(*n)));
@@ -191,7 +265,7 @@ impl Drop for PinnedMemory {
 
 /// The thread's side. Blocks that come back later than its end are freed by who drops them.
 struct Stock {
-    on_card: bool,
+    source: Source,
     outbox: Sender<Raw>,
     idle: VecDeque<Raw>,
     /// Sizes that are to be made.
@@ -200,15 +274,15 @@ struct Stock {
 }
 
 impl Stock {
-    fn new(on_card: bool, outbox: Sender<Raw>) -> Stock {
-        Stock { on_card, outbox, idle: VecDeque::new(), pending: VecDeque::new(), failed: false }
+    fn new(source: Source, outbox: Sender<Raw>) -> Stock {
+        Stock { source, outbox, idle: VecDeque::new(), pending: VecDeque::new(), failed: false }
     }
 
     fn run(mut self, inbox: &Receiver<Order>) {
         loop {
             let order = match self.pending.is_empty() {
                 true => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                false => inbox.recv_timeout(QUIET),
+                false => inbox.recv_timeout(self.source.quiet()),
             };
             match order {
                 Ok(Order::New(size)) => match self.idle.iter().position(|raw| raw.size == size) {
@@ -229,8 +303,12 @@ impl Stock {
 
     fn make_one(&mut self) {
         let Some(size) = self.pending.pop_front() else { return };
-        match allocate(size, self.on_card) {
-            Some(raw) => self.hand_out(raw),
+        let began = Instant::now();
+        match self.source.allocate(size) {
+            Some(raw) => {
+                tracing::debug!(size, ms = began.elapsed().as_millis() as u64, "a block for states was made");
+                self.hand_out(raw);
+            }
             // The order is never filled, so that none follows it.
             None if self.failed => {}
             None => {
@@ -248,9 +326,50 @@ impl Stock {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::{c_int, c_void};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     const MIB: usize = 1 << 20;
+    const ON_THE_HEAP: Source = Source::Driver { on_card: false };
+
+    static N_REGISTERED: AtomicUsize = AtomicUsize::new(0);
+    static REGISTERED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C" fn register(base: *mut c_void, size: usize) -> c_int {
+        assert!(!base.is_null() && base as usize % ALIGNMENT == 0);
+        if size > 64 * MIB {
+            return -1;
+        }
+        N_REGISTERED.fetch_add(1, Ordering::SeqCst);
+        REGISTERED_BYTES.fetch_add(size, Ordering::SeqCst);
+        0
+    }
+
+    unsafe extern "C" fn unregister(base: *mut c_void) -> c_int {
+        assert!(!base.is_null());
+        N_REGISTERED.fetch_sub(1, Ordering::SeqCst);
+        0
+    }
+
+    #[test]
+    fn memory_is_known_to_the_driver_as_long_as_it_lives_and_a_refusal_is_no_block() {
+        let source = Source::Registered(HostMemory { register, unregister });
+        assert!(source.allocate(65 * MIB).is_none());
+        let mut memory = PinnedMemory::start(source, &[5 * MIB]).unwrap();
+        let mut blocks: Vec<StateBytes> = (0..5).map(|_| lent(&mut memory, 5 * MIB)).collect();
+        for (i, block) in blocks.iter_mut().enumerate() {
+            assert!(block.iter().all(|byte| *byte == 0));
+            block.bytes_mut().fill(i as u8 + 1);
+        }
+        assert!(blocks.iter().enumerate().all(|(i, block)| block.iter().all(|byte| *byte == i as u8 + 1)));
+        assert!(N_REGISTERED.load(Ordering::SeqCst) >= 5);
+        assert!(REGISTERED_BYTES.load(Ordering::SeqCst) >= 25 * MIB);
+        drop(memory);
+        drop(blocks);
+        assert_eq!(N_REGISTERED.load(Ordering::SeqCst), 0);
+    }
 
     /// Asks until a block is there: the thread makes it ready some time.
     fn lent(memory: &mut PinnedMemory, n_bytes: usize) -> StateBytes {
@@ -273,7 +392,7 @@ mod tests {
 
     #[test]
     fn blocks_are_as_long_as_asked_for_and_nobody_elses() {
-        let mut memory = PinnedMemory::start(false, &[5 * MIB + 1]).unwrap();
+        let mut memory = PinnedMemory::start(ON_THE_HEAP, &[5 * MIB + 1]).unwrap();
         let mut blocks: Vec<StateBytes> = (0..6).map(|_| lent(&mut memory, 5 * MIB + 1)).collect();
         for (i, block) in blocks.iter_mut().enumerate() {
             block.bytes_mut().fill(i as u8);
@@ -285,7 +404,7 @@ mod tests {
 
     #[test]
     fn blocks_outlive_who_gave_them_out_and_come_back() {
-        let mut memory = PinnedMemory::start(false, &[]).unwrap();
+        let mut memory = PinnedMemory::start(ON_THE_HEAP, &[]).unwrap();
         let mut first = lent(&mut memory, 3 * MIB - 7);
         drop(lent(&mut memory, 3 * MIB - 7));
         drop(memory);
@@ -295,7 +414,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_no_longer_is_given_up() {
-        let mut memory = PinnedMemory::start(false, &[]).unwrap();
+        let mut memory = PinnedMemory::start(ON_THE_HEAP, &[]).unwrap();
         for i in 0..3 * N_SIZES {
             drop(lent(&mut memory, size_for((1 << (i % 3)) * 8 * MIB + i * 2 * MIB) - 3));
         }
@@ -305,7 +424,7 @@ mod tests {
 
     #[test]
     fn small_states_and_those_without_a_block_are_on_the_heap() {
-        let mut memory = PinnedMemory::start(false, &[]).unwrap();
+        let mut memory = PinnedMemory::start(ON_THE_HEAP, &[]).unwrap();
         assert_eq!(memory.take(100).footprint(), 100);
         let first = memory.take(2 * MIB - 3);
         assert_eq!((first.footprint(), first.iter().all(|byte| *byte == 0)), (2 * MIB - 3, true));

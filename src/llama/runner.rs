@@ -14,7 +14,7 @@ use super::ffi;
 use super::memory::Memory;
 use super::model::Model;
 use super::mtp::MtpHead;
-use super::pinned::PinnedMemory;
+use super::pinned::{PinnedMemory, Source};
 use super::state::{Extent, Joined, StateError, joined_bytes, split};
 use super::vision::Vision;
 use crate::config::EngineConfig;
@@ -81,7 +81,7 @@ impl LlamaRunner {
         };
         // A point is the recurrent state and some rows of floats.
         let expected = [recurrent as usize + POINT_MARGIN];
-        let pinned = if context.is_on_device() { PinnedMemory::start(true, &expected) } else { None };
+        let pinned = if context.is_on_device() { PinnedMemory::start(Source::of_card(), &expected) } else { None };
         let (outputs, running) = (Vec::new(), Vec::new());
         Ok(LlamaRunner { batch, memory, mtp, vision: None, outputs, running, facts, pinned, context })
     }

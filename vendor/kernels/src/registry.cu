@@ -118,6 +118,21 @@ int plateau_kernels_configure(const char * spec, char * error, int error_size) {
 
 int plateau_kernels_report(char * text, int size) { return plateau::report(text, size); }
 
+// A refusal must not be found by whoever asks for the last error next.
+static int host_call(cudaError_t code) {
+    if (code == cudaSuccess) {
+        return 0;
+    }
+    (void) cudaGetLastError();
+    return -1;
+}
+
+int plateau_host_register(void * base, size_t size) {
+    return host_call(cudaHostRegister(base, size, cudaHostRegisterPortable));
+}
+
+int plateau_host_unregister(void * base) { return host_call(cudaHostUnregister(base)); }
+
 // Upstream's, under the name that its file got at compile time.
 extern "C" ggml_backend_reg_t up_ggml_backend_init(void);
 

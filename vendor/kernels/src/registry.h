@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <stddef.h>
 #include <stdint.h>
 
 namespace plateau {
@@ -43,3 +44,8 @@ PLATEAU_EXPORT int plateau_kernels_configure(const char * spec, char * error, in
 // One line a kernel: name, "on" or "off", calls, fall-backs, purpose, separated by tabs. Returns the length that the text
 // needs without its NUL.
 PLATEAU_EXPORT int plateau_kernels_report(char * text, int size);
+
+// Makes memory of the host such that a card copies to and from it without a detour, and back to ordinary memory. 0, or -1:
+// nothing is changed then. From any thread.
+PLATEAU_EXPORT int plateau_host_register(void * base, size_t size);
+PLATEAU_EXPORT int plateau_host_unregister(void * base);
