@@ -8,7 +8,6 @@ mod flags;
 mod grammar;
 mod inspect;
 mod profiles;
-pub mod progress;
 pub mod reference;
 mod run;
 
@@ -18,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::app::{self, Failure, StartOptions};
+use crate::app::{self, Failure, StartOptions, terminal};
 use crate::config::env;
 use crate::gguf::{Gguf, GgufError};
 use crate::telemetry::{LogFormat, start_logging};
@@ -198,18 +197,7 @@ impl Command {
 }
 
 fn print(text: &str) -> Result<ExitCode, Failure> {
-    say(text).map(|()| ExitCode::SUCCESS)
-}
-
-/// Writes to standard output. A reader that has gone (`| head`) is no failure.
-pub fn say(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Internal(format!("cannot write to standard output: {e}")))
-        }
-        _ => Ok(()),
-    }
+    terminal::say(text).map(|()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

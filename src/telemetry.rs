@@ -5,6 +5,7 @@
 
 mod cards;
 mod drafts;
+mod family;
 mod kernels;
 mod logging;
 mod metrics;

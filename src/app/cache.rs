@@ -9,7 +9,7 @@ use crate::engine::PrefixSettings;
 use crate::engine::prefix::{DiskSettings, Fingerprint};
 use crate::units::Bytes;
 
-use super::Failure;
+use super::failure::Failure;
 use super::model::{ModelFile, ProjectorFile};
 
 /// `auto` is this part of the free memory: a quarter.
@@ -17,8 +17,9 @@ const RAM_PART: u64 = 4;
 /// And no more than this: 32 GiB hold 200 states of a 27B model.
 const MAX_AUTO_BYTES: u64 = 32 << 30;
 
-/// Pieces of the model file that the fingerprint is made of, spread evenly, and the bytes of each. Reading all of 16 GB would
-/// take longer than loading them; a model trained on differs in nearly every tensor.
+/// Pieces of the model file that the fingerprint is made of, spread evenly, and the bytes of each.
+/// Reading all of 16 GB would take longer than loading them; a model trained on differs in nearly
+/// every tensor.
 const N_SAMPLES: u64 = 256;
 const SAMPLE_BYTES: usize = 16 << 10;
 
@@ -55,8 +56,8 @@ pub fn ram_bytes(profile: &Profile, free: Bytes) -> Bytes {
     }
 }
 
-/// Of everything that makes the states of one run useless to another: model (its header holds the rope), template, types of
-/// the caches, attention, the MTP head, what encodes pictures, build.
+/// Of everything that makes the states of one run useless to another: model (its header holds the
+/// rope), template, types of the caches, attention, the MTP head, what encodes pictures, build.
 fn fingerprint(profile: &Profile, files: &ModelFiles<'_>) -> Result<Fingerprint, Failure> {
     let ModelFiles { model, projector, template } = *files;
     let unreadable =
@@ -74,7 +75,7 @@ fn fingerprint(profile: &Profile, files: &ModelFiles<'_>) -> Result<Fingerprint,
         drafts.cache_type_k,
         drafts.cache_type_v
     );
-    let build = super::version();
+    let build = super::process::version();
     let parts = [
         ("model", model.as_slice()),
         ("template", template),

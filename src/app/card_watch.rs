@@ -1,5 +1,5 @@
-//! The gauges of the graphics cards: a thread reads NVML once a second while the server runs. Without a card there is no
-//! thread and there are no gauges.
+//! The gauges of the graphics cards: a thread reads NVML once a second while the server runs.
+//! Without a card there is no thread and there are no gauges.
 //!
 //! A thread of its own, because a driver that hangs must hold up nobody.
 
@@ -10,7 +10,8 @@ use crate::gpu::{Card, Gpu};
 use crate::telemetry::{CardGauges, Metrics};
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// What a reading that runs gets to end, so that the process does not go away under the driver's library.
+/// What a reading that runs gets to end, so that the process does not go away under the driver's
+/// library.
 const LAST_READING: Duration = Duration::from_secs(1);
 
 /// Stops the thread when it is dropped.
@@ -30,7 +31,8 @@ impl CardWatch {
 impl Drop for CardWatch {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // Nothing is ever sent: it is an error in any case, at the end of the thread or after the time.
+        // Nothing is ever sent: it is an error in any case, at the end of the thread or after the
+        // time.
         let _ = self.ended.recv_timeout(LAST_READING);
     }
 }

@@ -1,4 +1,5 @@
-//! The devices of the model runtime: plug-ins are loaded first, so that a card shows up. Without native code there are none.
+//! The devices of the model runtime: plug-ins are loaded first, so that a card shows up. Without
+//! native code there are none.
 
 use crate::config::ModelConfig;
 use crate::telemetry::KernelState;

@@ -1,5 +1,5 @@
-//! Does it fit: the plan of a profile and a model against what is free here and now, as a value and as the table that
-//! `doctor` prints and that a refused start prints.
+//! Does it fit: the plan of a profile and a model against what is free here and now, as a value and
+//! as the table that `doctor` prints and that a refused start prints.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,9 @@ use crate::config::plan::{Alternative, FreeMemory, Item, ModelSizes, Place, Plan
 use crate::config::{Profile, Setting, SpeculativeConfig};
 use crate::units::Bytes;
 
-use super::Failure;
+use super::devices::Device;
+use super::failure::Failure;
+use super::machine::HostMemory;
 
 /// The answer with everything that it rests on.
 pub struct Fit {
@@ -115,6 +117,12 @@ fn flag(key: &str) -> String {
     format!("--{}", short.or(setting.map(Setting::flag)).unwrap_or_else(|| key.to_owned()))
 }
 
+/// What a model may take: the first card that the runtime can use, and the host.
+pub fn free_memory(host: &HostMemory, devices: &[Device]) -> FreeMemory {
+    let card: Option<Bytes> = devices.iter().find(|device| device.is_card).map(|device| device.free);
+    FreeMemory { card, host: host.free() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,5 +190,19 @@ mod tests {
         let row = |what: &str| table.lines().find(|l| l.trim_start().starts_with(what)).unwrap().to_owned();
         assert!(row("activations").contains('~'));
         assert!(!row("KV cache").contains('~'));
+    }
+
+    fn device(name: &str, is_card: bool, free: u64) -> Device {
+        let text = || name.to_owned();
+        Device { name: text(), description: text(), backend: text(), is_card, free: Bytes(free), total: Bytes(free) }
+    }
+
+    #[test]
+    fn a_card_without_a_backend_for_it_is_not_planned_with() {
+        let host = HostMemory { available: Bytes(7), ..HostMemory::default() };
+        let cpu = device("CPU", false, 7);
+        assert_eq!(free_memory(&host, std::slice::from_ref(&cpu)), FreeMemory { card: None, host: Bytes(7) });
+        let both = [cpu, device("CUDA0", true, 24)];
+        assert_eq!(free_memory(&host, &both).card, Some(Bytes(24)));
     }
 }

@@ -1,4 +1,5 @@
-//! The machine under us: system, processor, memory and its limits. A picture of one moment; what cannot be read is `None`.
+//! The machine under us: system, processor, memory and its limits. A picture of one moment; what
+//! cannot be read is `None`.
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
@@ -25,7 +26,8 @@ pub struct HostMemory {
     pub available: Bytes,
     pub swap_total: Bytes,
     pub swap_free: Bytes,
-    /// Limit of the control group, where it is lower than the machine's memory, and what is used of it (page cache aside).
+    /// Limit of the control group, where it is lower than the machine's memory, and what is used of
+    /// it (page cache aside).
     pub limit: Option<(Bytes, Bytes)>,
 }
 
@@ -50,8 +52,8 @@ impl HostMemory {
         }
     }
 
-    /// What a model may take: available memory, or what the control group leaves where that is less. Swap is not counted:
-    /// weights in swap are slower than no answer.
+    /// What a model may take: available memory, or what the control group leaves where that is
+    /// less. Swap is not counted: weights in swap are slower than no answer.
     pub fn free(&self) -> Bytes {
         match self.limit {
             Some((limit, used)) => self.available.min(Bytes(limit.0.saturating_sub(used.0))),

@@ -1,5 +1,6 @@
-//! The model file: the one that the profile names, or the demo model inside the binary written out for llama.cpp, which
-//! loads from paths alone; and the projector beside it. Their headers are checked here, before any C++ sees them.
+//! The model file: the one that the profile names, or the demo model inside the binary written out
+//! for llama.cpp, which loads from paths alone; and the projector beside it. Their headers are
+//! checked here, before any C++ sees them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use crate::config::{ModelConfig, Projector, VisionConfig};
 use crate::gguf::{Gguf, GgufError, ModelFacts, ProjectorFacts, VocabFacts, embedded};
 use crate::units::Bytes;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// A model file on disk. The embedded model's copy goes away when this is dropped.
 pub struct ModelFile {

@@ -13,14 +13,19 @@ use crate::config::{Profile, ServerConfig};
 use crate::engine::{Joiner, Shutdown};
 
 use super::card_watch::CardWatch;
-use super::{Failure, StartOptions, Started, runtime, start};
+use super::failure::Failure;
+use super::options::StartOptions;
+use super::process::runtime;
+use super::start::{Started, start};
+use super::terminal;
 
 mod connections;
 
 /// What connections get after the engine has ended, to carry the last bytes to their clients.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
-/// Runs the server until it is told to stop. An error is the reason why it did not start or did not go on.
+/// Runs the server until it is told to stop. An error is the reason why it did not start or did not
+/// go on.
 pub fn serve(profile: Profile, options: &StartOptions) -> Result<(), Failure> {
     let started = start(profile, options, load_bar())?;
     let runtime = runtime()?;
@@ -32,7 +37,7 @@ pub fn serve(profile: Profile, options: &StartOptions) -> Result<(), Failure> {
 
 /// Loading is shown to people; logs get one line at its end.
 fn load_bar() -> super::start::Progress {
-    let bar = crate::cli::progress::bar("loading the model");
+    let bar = terminal::bar("loading the model");
     Box::new(move |done| bar.set(done))
 }
 
@@ -58,7 +63,7 @@ async fn open(started: &Started) -> Result<(TcpListener, mpsc::Receiver<()>), Fa
     let signals = signals()?;
     let listener = bind(&started.profile.server).await?;
     let address = listener.local_addr().map_err(|e| Failure::Internal(format!("the socket has no address: {e}")))?;
-    crate::cli::say(&announcement(started, address))?;
+    terminal::say(&announcement(started, address))?;
     Ok((listener, signals))
 }
 

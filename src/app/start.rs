@@ -1,4 +1,5 @@
-//! Profile -> running engine: devices, header, memory plan, model, chat template. Blocks until the model is loaded.
+//! Profile -> running engine: devices, header, memory plan, model, chat template. Blocks until the
+//! model is loaded.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,11 +13,13 @@ use crate::text::Tokenizer;
 use crate::units::{Bytes, Token};
 
 use super::cache::ModelFiles;
-use super::devices::Device;
-use super::fit::Fit;
+use super::devices::{self, Device};
+use super::failure::Failure;
+use super::fit::{Fit, free_memory};
 use super::machine::HostMemory;
 use super::model::{Header, ModelFile, ProjectorFile};
-use super::{Failure, StartOptions, devices, free_memory};
+use super::options::StartOptions;
+use super::process;
 
 /// Called with 0..=1 while weights are loaded, on the engine thread.
 pub type Progress = Box<dyn FnMut(f32) + Send>;
@@ -64,7 +67,7 @@ pub fn start(mut profile: Profile, options: &StartOptions, progress: Progress) -
         }
     };
     let model = describe(&profile, &file, &header, &handle);
-    let build = BuildInfo { version: super::version(), backend: backend(&devices) };
+    let build = BuildInfo { version: process::version(), backend: backend(&devices) };
     Ok(Started { profile, model, build, handle, joiner, metrics, template, grammars })
 }
 

@@ -1,12 +1,15 @@
 //! `plateau check`: judge a server over HTTP, ours or another.
 
 mod grammar_eval;
+mod report;
 
 use std::io::Write as _;
 
 use crate::app::Failure;
 use crate::check::cache::{self, Sweep};
 use crate::check::client::{Client, ClientError};
+
+use report::Report;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum CheckCommand {
@@ -40,12 +43,6 @@ pub enum CheckCommand {
     /// kept as they come: the same command goes on where it stopped. Exit code 1 when a grammar did not hold or a request
     /// got no answer.
     GrammarEval(grammar_eval::GrammarEvalArgs),
-}
-
-/// What a check prints, and whether it passed.
-pub struct Report {
-    pub text: String,
-    pub passed: bool,
 }
 
 pub fn run(command: &CheckCommand) -> Result<Report, Failure> {

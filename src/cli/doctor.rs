@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use crate::app::Failure;
 use crate::app::devices::{self, Device};
-use crate::app::fit::Fit;
+use crate::app::fit::{Fit, free_memory};
 use crate::app::machine::Machine;
 use crate::app::model::{Header, ModelFile, ProjectorFile};
-use crate::app::{Failure, free_memory};
 use crate::config::Profile;
 use crate::engine::prefix::disk;
 use crate::gpu::{Card, Gpu};

@@ -10,12 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::{self, Failure, StartOptions, Started, start};
+use crate::app::{self, Failure, StartOptions, Started, start, terminal};
 use crate::config::env;
 use crate::engine::{Picture, Shutdown};
 
 use super::flags::SettingFlags;
-use super::progress;
 use conversation::{Conversation, Ended};
 use screen::Screen;
 
@@ -46,7 +45,7 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs, env: &[env::Variable]) -> Result<(), Failure> {
     let profile = args.settings.resolve(env)?.profile;
     let message = args.message()?;
-    let bar = progress::bar("loading the model");
+    let bar = terminal::bar("loading the model");
     let started = start(profile, &args.options, Box::new(move |done| bar.set(done)))?;
     let runtime = app::runtime()?;
     let vision = started.handle.facts().vision.clone();

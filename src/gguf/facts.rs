@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::metadata::{Keys, error};
+use super::reader::{Gguf, GgufError, TensorInfo, Value};
 use super::recurrent::{self, RecurrentFacts, Shape, is_delta_net};
-use super::{Gguf, GgufError, TensorInfo, Value};
 use crate::units::Bytes;
 
 /// llama.cpp keeps its layers in arrays of this length and aborts above it.

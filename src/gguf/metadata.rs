@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Gguf, GgufError, Value};
+use super::reader::{Gguf, GgufError, Value};
 
 /// The metadata of a file, and the prefix of its architecture's keys.
 pub(super) struct Keys<'a> {

@@ -4,7 +4,7 @@
 //! One kind is known: `qwen3vl_merger` without deepstack, as the models have it that are served with pictures.
 
 use super::metadata::{Keys, error};
-use super::{Gguf, GgufError, Value};
+use super::reader::{Gguf, GgufError, Value};
 use crate::units::Bytes;
 
 /// The kind that is known.

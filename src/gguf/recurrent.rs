@@ -1,7 +1,7 @@
 //! Which layers carry a recurrent state instead of a KV cache, and how large it is.
 
-use super::GgufError;
 use super::metadata::{Keys, error};
+use super::reader::GgufError;
 use crate::units::Bytes;
 
 /// Sizes of the recurrent state (Gated DeltaNet layers; Mamba, RWKV and short convolutions likewise).

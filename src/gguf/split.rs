@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::metadata::Keys;
-use super::{Gguf, GgufError};
+use super::reader::{Gguf, GgufError};
 
 const MAX_PARTS: u64 = 1024;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::metadata::{Keys, error};
-use super::{Gguf, GgufError};
+use super::reader::{Gguf, GgufError, Value};
 use crate::units::Token;
 
 /// How the vocabulary treats a token (`tokenizer.ggml.token_type`).
@@ -188,12 +188,12 @@ fn kinds(keys: &Keys<'_>, n_vocab: usize) -> Result<Vec<TokenKind>, GgufError> {
         return Err(error(KEY, format!("has {} elements for {n_vocab} tokens", types.len())));
     }
     let kinds = types[..n_vocab].iter().map(|kind| match kind {
-        super::Value::I64(1) | super::Value::U64(1) => Ok(TokenKind::Normal),
-        super::Value::I64(2) | super::Value::U64(2) => Ok(TokenKind::Unknown),
-        super::Value::I64(3) | super::Value::U64(3) => Ok(TokenKind::Control),
-        super::Value::I64(4) | super::Value::U64(4) => Ok(TokenKind::UserDefined),
-        super::Value::I64(6) | super::Value::U64(6) => Ok(TokenKind::Byte),
-        super::Value::I64(_) | super::Value::U64(_) => Ok(TokenKind::Unused),
+        Value::I64(1) | Value::U64(1) => Ok(TokenKind::Normal),
+        Value::I64(2) | Value::U64(2) => Ok(TokenKind::Unknown),
+        Value::I64(3) | Value::U64(3) => Ok(TokenKind::Control),
+        Value::I64(4) | Value::U64(4) => Ok(TokenKind::UserDefined),
+        Value::I64(6) | Value::U64(6) => Ok(TokenKind::Byte),
+        Value::I64(_) | Value::U64(_) => Ok(TokenKind::Unused),
         _ => Err(error(KEY, "is not an array of whole numbers")),
     });
     kinds.collect()

@@ -1,63 +1,17 @@
-//! The cut: from a row to the short list of tokens that can still be chosen, without sorting the vocabulary. What happens
-//! to the list afterwards is the subject of `truncate` and `xtc`.
+//! The cut: from a row to the short list of tokens that can still be chosen, without sorting the
+//! vocabulary. What happens to the list afterwards is the subject of `truncate` and `xtc`.
 //!
-//! The k-th largest of the block maxima is a floor that at least k values reach, and only blocks whose maximum reaches it
-//! have to be looked through. What lies below is never copied. The list keeps the order of the ids, so the same set is the
-//! same list whichever way it was found.
+//! The k-th largest of the block maxima is a floor that at least k values reach, and only blocks
+//! whose maximum reaches it have to be looked through. What lies below is never copied. The list
+//! keeps the order of the ids, so the same set is the same list whichever way it was found.
 
 use super::row::{BLOCK, Peaks, Row, weight};
-use super::truncate::Centre;
+use super::shortlist::{Candidate, Centre, Shortlist, from_ordered, min_p_floor, ordered};
 
-/// Which block maximum the nucleus search takes as its floor, one try after another, in percent of the blocks from the
-/// largest on. A peaked row ends at the first; a flat one goes on to everything.
+/// Which block maximum the nucleus search takes as its floor, one try after another, in percent of
+/// the blocks from the largest on. A peaked row ends at the first; a flat one goes on to
+/// everything.
 const REACHES: [usize; 3] = [5, 40, 100];
-
-/// A token that can still be chosen, with its logit after bias and penalties. Never -inf or NaN.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Candidate {
-    pub(super) token: u32,
-    pub(super) logit: f32,
-}
-
-impl Candidate {
-    /// Largest logit first.
-    pub(super) fn rank(&self) -> u64 {
-        rank(0.0 - self.logit, self.token)
-    }
-}
-
-/// Orders best first as an integer: the smaller key comes first, of equal ones the lower id.
-pub(super) fn rank(key: f32, token: u32) -> u64 {
-    u64::from(ordered(key)) << 32 | u64::from(token)
-}
-
-/// The bits of a float as an integer of the same order; both zeros are one.
-fn ordered(x: f32) -> u32 {
-    let bits = (x + 0.0).to_bits();
-    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
-}
-
-fn from_ordered(bits: u32) -> f32 {
-    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
-}
-
-/// The tokens that are left, in order of their ids, and the buffers that cutting needs.
-#[derive(Default)]
-pub(super) struct Shortlist {
-    pub(super) list: Vec<Candidate>,
-    /// One for each candidate, beside the best one's 1; as of the last `weigh`.
-    pub(super) weights: Vec<f32>,
-    pub(super) ranked: Vec<Ranked>,
-    ranks: Vec<u64>,
-    order: Vec<u32>,
-}
-
-/// A candidate's place and weight while a mass is counted off.
-#[derive(Clone, Copy)]
-pub(super) struct Ranked {
-    pub(super) rank: u64,
-    pub(super) mass: f32,
-}
 
 impl Shortlist {
     /// The tokens whose logit is +inf, as equals: beside them nothing else has a probability.
@@ -83,7 +37,8 @@ impl Shortlist {
         self.gather(row, peaks.maxima, min_p_floor(peaks.top, min_p));
     }
 
-    /// The fewest largest whose mass reaches `top_p` of the row's, `total` being the sum of all weights.
+    /// The fewest largest whose mass reaches `top_p` of the row's, `total` being the sum of all
+    /// weights.
     pub(super) fn take_nucleus(&mut self, row: Row<'_>, peaks: Peaks<'_>, top_p: f32, total: f64) {
         let target = f64::from(top_p) * total;
         for reach in reaches(peaks) {
@@ -96,8 +51,8 @@ impl Shortlist {
         self.keep_mass(|mass| mass >= target, Candidate::rank);
     }
 
-    /// The tokens nearest to the row's mean logit, until their mass is over `typical_p` of the row's (see `keep_typical`),
-    /// `total` being the sum of all weights.
+    /// The tokens nearest to the row's mean logit, until their mass is over `typical_p` of the
+    /// row's (see `keep_typical`), `total` being the sum of all weights.
     pub(super) fn take_typical(&mut self, row: Row<'_>, peaks: Peaks<'_>, typical_p: f32, total: f64) {
         let target = f64::from(typical_p) * total;
         let centre = Centre { top: peaks.top, mean: row.mean(peaks, total) };
@@ -124,19 +79,6 @@ impl Shortlist {
         self.list.retain(|candidate| f64::from(weight(candidate.logit, peaks.top, 1.0)) >= needed);
     }
 
-    /// The largest logit in the list; -inf where it is empty.
-    pub(super) fn top(&self) -> f32 {
-        self.list.iter().fold(f32::NEG_INFINITY, |top, candidate| top.max(candidate.logit))
-    }
-
-    /// Fills `weights` with e^((logit - top) * scale) and gives their sum.
-    pub(super) fn weigh(&mut self, scale: f32) -> f64 {
-        let top = self.top();
-        self.weights.clear();
-        self.weights.extend(self.list.iter().map(|candidate| weight(candidate.logit, top, scale)));
-        self.weights.iter().map(|&weight| f64::from(weight)).sum()
-    }
-
     /// Finds everything with a logit of at least `floor`.
     fn gather(&mut self, row: Row<'_>, maxima: &[f32], floor: f32) {
         let list = &mut self.list;
@@ -156,7 +98,8 @@ impl Shortlist {
         );
     }
 
-    /// A value that at least `count` values of the row reach; everything but -inf reaches it where the maxima cannot say.
+    /// A value that at least `count` values of the row reach; everything but -inf reaches it where
+    /// the maxima cannot say.
     fn floor(&mut self, maxima: &[f32], count: usize) -> f32 {
         match maxima.len().checked_sub(count) {
             Some(below) if count > 0 => {
@@ -169,35 +112,9 @@ impl Shortlist {
     }
 }
 
-/// How many blocks the search for a mass looks through, one try after another; the last is everything.
+/// How many blocks the search for a mass looks through, one try after another; the last is
+/// everything.
 fn reaches(peaks: Peaks<'_>) -> impl Iterator<Item = usize> + use<> {
     let blocks = peaks.maxima.len();
     REACHES.into_iter().map(move |percent| (blocks * percent).div_ceil(100)).chain([usize::MAX])
-}
-
-/// Logits from here on have at least `min_p` times the best one's probability. The best one always stays.
-pub(super) fn min_p_floor(top: f32, min_p: f32) -> f32 {
-    let distance = f64::from(min_p).ln().min(0.0) as f32;
-    (top + distance).max(f32::MIN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn ranks_order_by_key_and_then_by_id(a in any::<f32>(), b in any::<f32>(), i in 0_u32..9, j in 0_u32..9) {
-            prop_assume!(!a.is_nan() && !b.is_nan());
-            let expected = a.partial_cmp(&b).unwrap().then(i.cmp(&j));
-            prop_assert_eq!(rank(a, i).cmp(&rank(b, j)), expected);
-            prop_assert_eq!(from_ordered(ordered(a)), a);
-        }
-    }
-
-    #[test]
-    fn both_zeros_are_one_key() {
-        assert_eq!(rank(0.0, 3), rank(-0.0, 3));
-    }
 }

@@ -1,56 +1,32 @@
 //! The sampling chain: bias, penalties, cut to candidates, truncation, temperature, pick.
 //!
-//! Order: `logit_bias`; repeat, presence and frequency penalties; DRY; mask; then `top_k`, `typical_p`, `top_p`, `min_p`,
-//! XTC; then temperature; then the pick. This is the default order of llama.cpp, so the truncations look at the
-//! distribution at temperature 1: a high temperature flattens what they left and never widens it.
+//! Order: `logit_bias`; repeat, presence and frequency penalties; DRY; mask; then `top_k`,
+//! `typical_p`, `top_p`, `min_p`, XTC; then temperature; then the pick. This is the default order
+//! of llama.cpp, so the truncations look at the distribution at temperature 1: a high temperature
+//! flattens what they left and never widens it.
 //!
-//! Greedy (temperature 0) takes the largest logit after bias, penalties, DRY and mask; truncations, XTC among them, have
-//! no say there. Without any truncation the pick is from the whole vocabulary, exactly. A token that is 87 or more (after
-//! temperature, in natural-log units) below the best has probability 0: `f32` cannot hold it.
+//! Greedy (temperature 0) takes the largest logit after bias, penalties, DRY and mask; truncations,
+//! XTC among them, have no say there. Without any truncation the pick is from the whole vocabulary,
+//! exactly. A token that is 87 or more (after temperature, in natural-log units) below the best has
+//! probability 0: `f32` cannot hold it.
 //!
-//! The module draws no conclusions from tokens: stopping, and what a mask allows, are decided elsewhere.
+//! The module draws no conclusions from tokens: stopping, and what a mask allows, are decided
+//! elsewhere.
 
-use super::SamplingParams;
-use super::candidates::Shortlist;
 use super::distribution::{Distribution, Shape};
+use super::error::SampleError;
+use super::mask::Mask;
 use super::overlay::Overlay;
+use super::params::SamplingParams;
 use super::row::{BLOCK, Peaks, Row, weight};
+use super::shortlist::Shortlist;
 use super::stream::Stream;
 
-/// Tokens that a constraint allows, one bit a token, least significant bit first: the seam for grammars. Tokens past its
-/// end are forbidden.
-#[derive(Clone, Copy, Debug)]
-pub struct Mask<'a>(pub &'a [u32]);
-
-impl Mask<'_> {
-    pub fn allows(&self, token: u32) -> bool {
-        self.0.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SampleError {
-    #[error("every token is masked or banned")]
-    NothingLeft,
-    #[error("the logits hold NaN at token {token}")]
-    NotANumber { token: u32 },
-}
-
-impl SampleError {
-    /// The parameters leave no token, whatever the model says: nothing is wrong with the model.
-    pub fn is_ban_of_all(&self) -> bool {
-        match self {
-            SampleError::NothingLeft => true,
-            SampleError::NotANumber { .. } => false,
-        }
-    }
-}
-
-/// Sampling state of one sequence: parameters, random stream, token history for penalties, reused buffers.
-/// `Clone` gives the state per draft position that verification needs.
+/// Sampling state of one sequence: parameters, random stream, token history for penalties, reused
+/// buffers. `Clone` gives the state per draft position that verification needs.
 ///
-/// The same seed, parameters and logits give the same tokens on every machine. A token takes one number from the stream,
-/// two where XTC is on and the temperature is not 0.
+/// The same seed, parameters and logits give the same tokens on every machine. A token takes one
+/// number from the stream, two where XTC is on and the temperature is not 0.
 #[derive(Clone)]
 pub struct Sampler {
     params: SamplingParams,
@@ -88,12 +64,14 @@ impl Sampler {
         Sampler { params, stream, overlay, buffers: Buffers::default() }
     }
 
-    /// Takes a token into the history (prompt tokens too, in order), without drawing randomness. Constant time.
+    /// Takes a token into the history (prompt tokens too, in order), without drawing randomness.
+    /// Constant time.
     pub fn accept(&mut self, token: u32) {
         self.overlay.accept(token);
     }
 
-    /// Picks a token from `logits` (raw, one f32 a token of the vocabulary). Does not accept it. Ties: the lowest id.
+    /// Picks a token from `logits` (raw, one f32 a token of the vocabulary). Does not accept it.
+    /// Ties: the lowest id.
     pub fn sample(&mut self, logits: &[f32], mask: Option<Mask<'_>>) -> Result<u32, SampleError> {
         let row = Row::new(logits, self.overlay.changed(logits)?, mask);
         let distribution = distribution(&self.params, row, &mut self.stream, &mut self.buffers)?;
@@ -105,9 +83,10 @@ impl Sampler {
         Foresight(self.stream.clone())
     }
 
-    /// What `sample` would pick where `foresight` stands, if `logits`, a draft head's, were the model's; moves it on. The
-    /// same number picks from both distributions, so that they agree wherever they are alike, and the pick from the model's
-    /// owes nothing to the draft. Penalties and bias are those of the last accepted token: drafts are no history yet.
+    /// What `sample` would pick where `foresight` stands, if `logits`, a draft head's, were the
+    /// model's; moves it on. The same number picks from both distributions, so that they agree
+    /// wherever they are alike, and the pick from the model's owes nothing to the draft. Penalties
+    /// and bias are those of the last accepted token: drafts are no history yet.
     pub fn guess(
         &mut self,
         logits: &[f32],
@@ -131,7 +110,8 @@ impl Sampler {
         }
     }
 
-    /// The distribution that `sample` would pick from. Draws for XTC where that is on, and for nothing else.
+    /// The distribution that `sample` would pick from. Draws for XTC where that is on, and for
+    /// nothing else.
     pub fn distribution<'a>(
         &'a mut self,
         logits: &'a [f32],

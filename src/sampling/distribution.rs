@@ -1,8 +1,9 @@
-//! What the chain leaves: a probability for each token, and the pick. Nothing here draws randomness: the number comes in
-//! from outside, so the same distribution can be picked from, compared with a draft, or asked for one probability.
+//! What the chain leaves: a probability for each token, and the pick. Nothing here draws
+//! randomness: the number comes in from outside, so the same distribution can be picked from,
+//! compared with a draft, or asked for one probability.
 
-use super::candidates::Candidate;
 use super::row::{BLOCK, Peaks, Row, weight};
+use super::shortlist::Candidate;
 
 /// The distribution of one token after the whole chain.
 pub struct Distribution<'a>(pub(super) Shape<'a>);
@@ -33,7 +34,8 @@ impl Distribution<'_> {
         }
     }
 
-    /// The token at `unit` (0 <= unit < 1) of the cumulated probabilities, in order of the ids. Never one with probability 0.
+    /// The token at `unit` (0 <= unit < 1) of the cumulated probabilities, in order of the ids.
+    /// Never one with probability 0.
     pub fn pick(&self, unit: f64) -> u32 {
         match &self.0 {
             Shape::Certain(only) => *only,
@@ -47,8 +49,9 @@ impl Distribution<'_> {
     }
 }
 
-/// The first index at which the running sum is over `target`, and how much of `target` was left there. Where rounding
-/// keeps the sum below it: the last index with a weight. An index without weight never lifts the sum, so it is never given.
+/// The first index at which the running sum is over `target`, and how much of `target` was left
+/// there. Where rounding keeps the sum below it: the last index with a weight. An index without
+/// weight never lifts the sum, so it is never given.
 fn walk(weights: &[f32], target: f64) -> (usize, f64) {
     let mut sum = 0.0;
     let mut last = (0, 0.0);

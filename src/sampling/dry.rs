@@ -1,10 +1,10 @@
-//! DRY: finds the runs that the next token could prolong, and what that should cost. It knows tokens only: which tokens
-//! break a run is decided by whoever knows their texts.
+//! DRY: finds the runs that the next token could prolong, and what that should cost. It knows
+//! tokens only: which tokens break a run is decided by whoever knows their texts.
 
 use std::sync::Arc;
 
-use super::Dry;
 use super::history::History;
+use super::params::Dry;
 
 /// ln(f32::MAX): the largest exponent that a penalty can hold.
 const LN_MAX: f64 = 88.722_839;
@@ -114,11 +114,13 @@ fn power(mut base: f64, mut exponent: usize) -> f64 {
     result
 }
 
-/// For each earlier place where the window's ending stands too, calls `found` with the token that followed it there and
-/// the length of the match, at most `longest`. With `all`, places that match nothing are named too.
+/// For each earlier place where the window's ending stands too, calls `found` with the token that
+/// followed it there and the length of the match, at most `longest`. With `all`, places that match
+/// nothing are named too.
 ///
-/// This is the Z algorithm over the reversed window. Places that differ from the last token are skipped by a plain search,
-/// so an ordinary text costs little more than one look at each token, and a text of one repeated token stays linear.
+/// This is the Z algorithm over the reversed window. Places that differ from the last token are
+/// skipped by a plain search, so an ordinary text costs little more than one look at each token,
+/// and a text of one repeated token stays linear.
 fn matches(window: &[u32], longest: usize, all: bool, lengths: &mut Vec<usize>, mut found: impl FnMut(u32, usize)) {
     let count = window.len();
     let back = |i: usize| window[count - 1 - i];
@@ -152,7 +154,8 @@ fn matches(window: &[u32], longest: usize, all: bool, lengths: &mut Vec<usize>, 
     }
 }
 
-/// The last index that holds `value`. Pieces without it are passed over by a loop that becomes vector code.
+/// The last index that holds `value`. Pieces without it are passed over by a loop that becomes
+/// vector code.
 fn last_index_of(tokens: &[u32], value: u32) -> Option<usize> {
     const PIECE: usize = 64;
     let mut end = tokens.len();

@@ -1,5 +1,6 @@
-//! The exponential used for probabilities: one polynomial, the same bits on every machine, and a form that the compiler
-//! turns into vector code. It does not serve positive arguments: callers subtract the row's maximum first.
+//! The exponential used for probabilities: one polynomial, the same bits on every machine, and a
+//! form that the compiler turns into vector code. It does not serve positive arguments: callers
+//! subtract the row's maximum first.
 
 /// Below this the result is 0 exactly: e^x would not be a normal `f32` any more.
 const LIMIT: f32 = -87.0;
@@ -11,13 +12,15 @@ const LN2_LOW: f32 = 3.194_618_5e-5;
 
 /// e^x for x <= 0, within 2e-7 relative; 0 for x < -87, for -inf and for NaN; exactly 1 at 0.
 ///
-/// `f32::exp` would do, but calls the system's C library, whose last bits differ between machines, once a value.
+/// `f32::exp` would do, but calls the system's C library, whose last bits differ between machines,
+/// once a value.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDER);
     let whole = shifted - ROUNDER;
     let rest = whole.mul_add(-LN2_LOW, whole.mul_add(-LN2_HIGH, x));
-    // e^r = 1 + r + r^2 q(r) on |r| <= ln(2)/2; q interpolates at the Chebyshev nodes (relative error 1e-8).
+    // e^r = 1 + r + r^2 q(r) on |r| <= ln(2)/2; q interpolates at the Chebyshev nodes (relative
+    // error 1e-8).
     let q = rest.mul_add(1.392_617_6e-3, 8.363_173e-3);
     let q = rest.mul_add(q, 4.166_655_4e-2);
     let q = rest.mul_add(q, 0.166_665_77);

@@ -1,10 +1,11 @@
-//! Log-probabilities from the model's true distribution: softmax of the raw row, before bias, penalties and temperature.
+//! Log-probabilities from the model's true distribution: softmax of the raw row, before bias,
+//! penalties and temperature.
 //!
-//! "True" means what the model said: no bias, no penalty, no mask, no truncation, temperature 1. A token that was forced
-//! by a mask or a bias so shows how improbable the model held it.
+//! "True" means what the model said: no bias, no penalty, no mask, no truncation, temperature 1. A
+//! token that was forced by a mask or a bias so shows how improbable the model held it.
 
-use super::candidates::Shortlist;
 use super::row::Row;
+use super::shortlist::Shortlist;
 
 /// A token with its natural-log probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,9 +14,9 @@ pub struct TopLogprob {
     pub logprob: f32,
 }
 
-/// The chosen token's log-probability and the `n` most probable tokens, best first (of equal ones the lower id).
-/// `logprob` is -inf for a token that the model excludes. `top` never holds such tokens, so it is shorter than `n` where
-/// the row has fewer others.
+/// The chosen token's log-probability and the `n` most probable tokens, best first (of equal ones
+/// the lower id). `logprob` is -inf for a token that the model excludes. `top` never holds such
+/// tokens, so it is shorter than `n` where the row has fewer others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     pub token: u32,
@@ -23,10 +24,11 @@ pub struct TokenLogprob {
     pub top: Vec<TopLogprob>,
 }
 
-/// One pass for the maximum, one for the normaliser, then the top `n` (0..=20) from the few blocks that can hold them.
+/// One pass for the maximum, one for the normaliser, then the top `n` (0..=20) from the few blocks
+/// that can hold them.
 ///
-/// A +inf logit takes all probability, shared equally where there are several. A row with NaN has no distribution (and
-/// `Sampler` refuses it): every token gets -inf.
+/// A +inf logit takes all probability, shared equally where there are several. A row with NaN has
+/// no distribution (and `Sampler` refuses it): every token gets -inf.
 pub fn logprobs(logits: &[f32], token: u32, n: usize) -> TokenLogprob {
     let row = Row::new(logits, &[], None);
     let mut maxima = Vec::new();

@@ -1,9 +1,9 @@
-//! Bias, penalties and DRY applied to the few tokens that they touch: a short list of replaced logits beside the raw row,
-//! never a changed copy of it.
+//! Bias, penalties and DRY applied to the few tokens that they touch: a short list of replaced
+//! logits beside the raw row, never a changed copy of it.
 
-use super::SamplingParams;
-use super::chain::SampleError;
 use super::dry::DryState;
+use super::error::SampleError;
+use super::params::SamplingParams;
 use super::penalties::Penalties;
 
 /// What one sequence changes in a row before anything is chosen.

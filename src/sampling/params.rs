@@ -1,8 +1,10 @@
-//! What a request may say about sampling. Values are checked by whoever builds them (`chat`), clamped nowhere.
+//! What a request may say about sampling. Values are checked by whoever builds them (`chat`),
+//! clamped nowhere.
 
 use std::sync::Arc;
 
-/// DRY: a penalty that grows with the length of a repeated run: `multiplier * base^(length - allowed_length)`.
+/// DRY: a penalty that grows with the length of a repeated run: `multiplier * base^(length -
+/// allowed_length)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dry {
     /// 0 switches it off.
@@ -13,7 +15,8 @@ pub struct Dry {
     pub allowed_length: u32,
     /// How many of the last tokens are looked at; `None` is all.
     pub last_n: Option<u32>,
-    /// Runs never reach over these tokens, and they are never penalised. Shared, since they can be thousands.
+    /// Runs never reach over these tokens, and they are never penalised. Shared, since they can be
+    /// thousands.
     pub breakers: Arc<[u32]>,
 }
 
@@ -51,9 +54,11 @@ pub struct SamplingParams {
     pub repeat_penalty: f32,
     pub presence_penalty: f32,
     pub frequency_penalty: f32,
-    /// How many of the last tokens the three penalties look at; `None` is all of prompt and answer, 0 switches them off.
+    /// How many of the last tokens the three penalties look at; `None` is all of prompt and answer,
+    /// 0 switches them off.
     pub penalty_last_n: Option<u32>,
-    /// Added to the logits; `f32::NEG_INFINITY` bans a token. Ids past the row's end have no effect.
+    /// Added to the logits; `f32::NEG_INFINITY` bans a token. Ids past the row's end have no
+    /// effect.
     pub logit_bias: Vec<(u32, f32)>,
     pub seed: u64,
 }

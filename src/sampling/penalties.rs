@@ -1,14 +1,15 @@
-//! Repeat, presence and frequency penalties: how often each token stands in the window, and what that does to its logit.
-//! Repetition of whole runs is DRY's subject (`dry`).
+//! Repeat, presence and frequency penalties: how often each token stands in the window, and what
+//! that does to its logit. Repetition of whole runs is DRY's subject (`dry`).
 
-use super::SamplingParams;
 use super::history::History;
+use super::params::SamplingParams;
 
-/// Up to so many new events the count list is edited in place; more are sorted and merged in one go.
+/// Up to so many new events the count list is edited in place; more are sorted and merged in one
+/// go.
 const FEW: usize = 8;
 
-/// Counts over the window. `accept` is constant time: it notes the event, `settle` folds the notes in, so priming with a
-/// long prompt costs one sort and not one search a token.
+/// Counts over the window. `accept` is constant time: it notes the event, `settle` folds the notes
+/// in, so priming with a long prompt costs one sort and not one search a token.
 #[derive(Clone)]
 pub(super) struct Penalties {
     repeat: f32,
@@ -85,8 +86,8 @@ impl Penalties {
         &self.counts
     }
 
-    /// The penalised logit of a token that stands `count` times in the window. A negative logit is multiplied by the repeat
-    /// penalty, since dividing it would make the token more probable.
+    /// The penalised logit of a token that stands `count` times in the window. A negative logit is
+    /// multiplied by the repeat penalty, since dividing it would make the token more probable.
     pub(super) fn apply(&self, logit: f32, count: u32) -> f32 {
         let repeated = if logit <= 0.0 { logit * self.repeat } else { logit / self.repeat };
         repeated - (count as f32 * self.frequency + self.presence)

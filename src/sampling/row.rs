@@ -1,17 +1,21 @@
-//! A logits row as the chain sees it: raw logits, the few values that bias and penalties changed, and a mask, read block
-//! by block without copying the row. It does not choose anything: it finds maxima and sums.
+//! A logits row as the chain sees it: raw logits, the few values that bias and penalties changed,
+//! and a mask, read block by block without copying the row. It does not choose anything: it finds
+//! maxima and sums.
 
-use super::chain::{Mask, SampleError};
+use super::error::SampleError;
 use super::exp::exp;
+use super::mask::Mask;
 
-/// Tokens in a block: a whole number of mask words, small enough to look through, large enough to keep block lists short.
+/// Tokens in a block: a whole number of mask words, small enough to look through, large enough to
+/// keep block lists short.
 pub(super) const BLOCK: usize = 128;
 const SIGN: u32 = 1 << 31;
 const WORD_BITS: usize = 32;
 
 pub(super) type Block = [f32; BLOCK];
 
-/// One row. A value in `changed` replaces the raw logit; a token that `mask` forbids counts as -inf.
+/// One row. A value in `changed` replaces the raw logit; a token that `mask` forbids counts as
+/// -inf.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     logits: &'a [f32],
@@ -54,7 +58,8 @@ impl<'a> Row<'a> {
         self.logits.len()
     }
 
-    /// The first pass. NaN anywhere in the raw row is an error, also under the mask: such a row came from a broken step.
+    /// The first pass. NaN anywhere in the raw row is an error, also under the mask: such a row
+    /// came from a broken step.
     pub(super) fn peaks<'b>(&self, maxima: &'b mut Vec<f32>) -> Result<Peaks<'b>, SampleError> {
         maxima.clear();
         let mut magnitude = 0;
@@ -82,14 +87,16 @@ impl<'a> Row<'a> {
         sums.iter().map(|&sum| f64::from(sum)).sum()
     }
 
-    /// The mean of (x - top) over the row's distribution at temperature 1, `total` being the sum of all weights.
+    /// The mean of (x - top) over the row's distribution at temperature 1, `total` being the sum of
+    /// all weights.
     pub(super) fn mean(&self, peaks: Peaks<'_>, total: f64) -> f32 {
         let mut sum = 0.0;
         self.for_each(|_| true, |_, block| sum += f64::from(block_moment(block, peaks.top)));
         (sum / total) as f32
     }
 
-    /// Calls `visit` for the blocks that `wanted` names, in order. A block past the row's end is filled up with -inf.
+    /// Calls `visit` for the blocks that `wanted` names, in order. A block past the row's end is
+    /// filled up with -inf.
     #[inline(always)]
     pub(super) fn for_each(&self, mut wanted: impl FnMut(usize) -> bool, mut visit: impl FnMut(usize, &Block)) {
         let mut changed = self.changed;
@@ -167,7 +174,8 @@ fn largest_magnitude(values: &[f32]) -> u32 {
     values.iter().fold(0, |largest, x| largest.max(x.to_bits() & !SIGN))
 }
 
-/// By way of integers of the same order: a float maximum minds NaN, and the compiler keeps such loops scalar.
+/// By way of integers of the same order: a float maximum minds NaN, and the compiler keeps such
+/// loops scalar.
 #[inline(always)]
 fn block_max(block: &Block) -> f32 {
     let key = |bits: i32| bits ^ ((bits >> 31) & i32::MAX);
@@ -195,8 +203,8 @@ fn add_up(quarter: &[f32; BLOCK / 4]) -> f32 {
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
-/// The weights of a block, its four quarters added up. A function of its own on purpose: with the rest of the sum in sight
-/// the compiler gives up on vectors.
+/// The weights of a block, its four quarters added up. A function of its own on purpose: with the
+/// rest of the sum in sight the compiler gives up on vectors.
 #[inline(never)]
 fn weigh_quarters(block: &Block, top: f32, scale: f32, sums: &mut [f32; BLOCK / 4]) {
     let (low, high) = block.split_at(BLOCK / 2);

@@ -1,4 +1,5 @@
-//! The random stream of one sequence. It does not read the clock or the system: the seed is all there is.
+//! The random stream of one sequence. It does not read the clock or the system: the seed is all
+//! there is.
 
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;

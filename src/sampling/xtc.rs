@@ -1,25 +1,27 @@
-//! XTC (exclude top choices): removes all but the least probable of the tokens that reach a threshold.
+//! XTC (exclude top choices): removes all but the least probable of the tokens that reach a
+//! threshold.
 
-use super::Xtc;
-use super::candidates::{Candidate, Shortlist};
+use super::params::Xtc;
+use super::shortlist::{Candidate, Shortlist};
 use super::stream::Stream;
 
 impl Xtc {
-    /// Two tokens cannot both reach a threshold over one half, so such a threshold switches it off as a zero does.
+    /// Two tokens cannot both reach a threshold over one half, so such a threshold switches it off
+    /// as a zero does.
     fn is_on(&self) -> bool {
         self.probability > 0.0 && self.threshold <= 0.5
     }
 
-    /// Whether it acts on this token. Draws where it is switched on, whatever the list holds, so that the stream's place
-    /// depends only on how many tokens were sampled.
+    /// Whether it acts on this token. Draws where it is switched on, whatever the list holds, so
+    /// that the stream's place depends only on how many tokens were sampled.
     pub(super) fn strikes(&self, stream: &mut Stream) -> bool {
         self.is_on() && stream.unit() < f64::from(self.probability)
     }
 }
 
 impl Shortlist {
-    /// Keeps the least probable of the tokens with a probability of `threshold` or more (in this list, at temperature 1;
-    /// of equal ones the highest id) and all tokens below the threshold.
+    /// Keeps the least probable of the tokens with a probability of `threshold` or more (in this
+    /// list, at temperature 1; of equal ones the highest id) and all tokens below the threshold.
     pub(super) fn exclude_top_choices(&mut self, threshold: f32) {
         let needed = f64::from(threshold) * self.weigh(1.0);
         let items = self.list.iter().zip(&self.weights);

@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::metrics::{RealGauge, register};
+use super::family::{RealGauge, register};
 use super::names;
 
 /// A reading of a graphics card. What the card does not tell is `None`.

@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::metrics::{RealGauge, counter, register};
+use super::family::{RealGauge, counter, register};
 use super::names;
 use super::records::{DraftRecord, Drafted};
 

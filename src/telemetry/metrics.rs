@@ -9,19 +9,18 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEn
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::cards::{CardFamilies, CardGauges};
 use super::drafts::DraftMetrics;
+use super::family::{RealGauge, counter, histogram, register};
 use super::kernels::{KernelMetrics, KernelReader, KernelState};
 use super::names;
 use super::picture_files::PictureFileMetrics;
 use super::pictures::PictureMetrics;
 use super::prefix::{CacheGauges, CacheMetrics};
 use super::records::{DraftRecord, EngineAges, EngineGauges, Outcome, RequestRecord};
-
-pub(super) type RealGauge = Gauge<f64, AtomicU64>;
 
 impl EncodeLabelValue for Outcome {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
@@ -260,23 +259,6 @@ impl Metrics {
         text::encode(&mut out, &self.inner.registry).expect("writing to a String never fails");
         out
     }
-}
-
-pub(super) fn register<M>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M
-where
-    M: Clone + prometheus_client::registry::Metric,
-{
-    registry.register(name, help, metric.clone());
-    metric
-}
-
-pub(super) fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
-    register(registry, name, help, Counter::default())
-}
-
-/// Buckets that double from `first`, `length` of them.
-fn histogram(registry: &mut Registry, name: &str, help: &str, first: f64, length: u16) -> Histogram {
-    register(registry, name, help, Histogram::new(exponential_buckets(first, 2.0, length)))
 }
 
 fn outcome_counters(registry: &mut Registry) -> [Counter; Outcome::ALL.len()] {

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::metrics::{counter, register};
+use super::family::{counter, register};
 use super::names;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

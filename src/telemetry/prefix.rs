@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::metrics::{counter, register};
+use super::family::{counter, register};
 use super::names;
 
 /// The cache after a step; totals since the start.

@@ -9,8 +9,11 @@
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::tokenizer::GUARD;
 use crate::units::Token;
+
+/// Marks a spot where a special token's text must be read as plain text. `guard` puts it into client text, `encode` takes
+/// it out again. A noncharacter of Unicode, removed from client text first, so that nobody can forge it.
+pub const GUARD: char = '\u{FDD0}';
 
 /// Longer texts are not looked for: nothing real comes near, and a hostile file would make the tables explode.
 const MAX_TEXT_BYTES: usize = 256;

@@ -4,14 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use super::control::GUARD;
 use super::control::{ControlTexts, Part};
 use super::pieces::PieceTable;
 use crate::gguf::{TokenKind, VocabFacts};
 use crate::units::Token;
-
-/// Marks a spot where a special token's text must be read as plain text. `guard` puts it into client text, `encode` takes
-/// it out again. A noncharacter of Unicode, removed from client text first, so that nobody can forge it.
-pub const GUARD: char = '\u{FDD0}';
 
 /// Turns plain text (no special tokens in it) into tokens and tokens into bytes. Implemented over the `tokenizers` crate
 /// here, and over llama.cpp's vocabulary in `llama` as the fall-back for pre-tokenizers that are not known here.

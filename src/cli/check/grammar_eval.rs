@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Report;
+use super::report::Report;
 use crate::app::{self, Failure};
 use crate::check::grammar_eval::{self, CheckError, Condition, Dialect, Limits, Options, SHAPES};
 

@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::screen::Screen;
 use crate::app::Failure;
+use crate::app::terminal::{self, Bar};
 use crate::chat::prepare::{Prepare, Prepared};
 use crate::chat::request::{ChatRequest, GenerationFields};
 use crate::chat::{ChatTemplate, OutputDelta, OutputParser};
-use crate::cli::progress::{self, Bar};
 use crate::config::Profile;
 use crate::engine::{Event, Finish, FinishReason, Handle, Picture};
 use crate::grammar::Grammars;
@@ -212,7 +212,7 @@ fn show_prefill(bar: &mut Option<Bar>, done: usize, total: usize, cached: usize)
     if total.saturating_sub(cached) < BAR_FROM_TOKENS {
         return;
     }
-    bar.get_or_insert_with(|| progress::bar("reading the prompt")).set(done as f32 / total.max(1) as f32);
+    bar.get_or_insert_with(|| terminal::bar("reading the prompt")).set(done as f32 / total.max(1) as f32);
 }
 
 /// One line of figures, and why the answer is not whole where it is not.

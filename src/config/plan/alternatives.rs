@@ -1,7 +1,8 @@
-//! What would fit: the smallest changes to a configuration that does not. Each alternative changes one thing; only when no
-//! single change helps, several are tried together.
+//! What would fit: the smallest changes to a configuration that does not. Each alternative changes
+//! one thing; only when no single change helps, several are tried together.
 
-use super::{FreeMemory, ModelSizes, Plan, cache_types_fit};
+use super::sizes::{ModelSizes, cache_types_fit};
+use super::table::{FreeMemory, Plan};
 use crate::config::profile::{CacheType, EngineConfig, SpeculativeConfig};
 
 /// Contexts below this are no help to anybody.
@@ -56,7 +57,8 @@ impl Candidate<'_> {
     }
 }
 
-/// Single changes that fit, in the order in which a person would try them; else the best combination; empty: nothing helps.
+/// Single changes that fit, in the order in which a person would try them; else the best
+/// combination; empty: nothing helps.
 pub fn alternatives(
     model: &ModelSizes,
     engine: &EngineConfig,
@@ -180,7 +182,8 @@ fn with_ubatch<'a>(base: &Candidate<'a>, n: u32) -> Found<'a> {
     (candidate, vec![change("engine.ubatch_tokens", n)])
 }
 
-/// The largest context that fits, in steps of the cache's padding. Need grows with the context, so halving finds it.
+/// The largest context that fits, in steps of the cache's padding. Need grows with the context, so
+/// halving finds it.
 fn ctx<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
     let step = 256;
     let with = |blocks: u32| {
@@ -211,7 +214,8 @@ fn with_layers<'a>(base: &Candidate<'a>, n: u32) -> Found<'a> {
     (candidate, vec![change("model.gpu_layers", n)])
 }
 
-/// Smallest cache, no drafts, one sequence, smallest micro-batch, and then the largest context or the most layers.
+/// Smallest cache, no drafts, one sequence, smallest micro-batch, and then the largest context or
+/// the most layers.
 fn together<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
     let mut candidate = base.clone();
     let mut changes = Vec::new();

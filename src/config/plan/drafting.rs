@@ -1,29 +1,19 @@
-//! What drafting takes: the MTP head with its cache and buffers, the recurrent states that a rejected draft is rolled back to,
-//! and the rows of logits that check a draft. With drafting off nothing of it is in a plan.
+//! What drafting takes: the MTP head with its cache and buffers, the recurrent states that a
+//! rejected draft is rolled back to, and the rows of logits that check a draft. With drafting off
+//! nothing of it is in a plan.
 
-use crate::config::profile::{CacheType, FlashAttention, SpeculativeConfig};
+use crate::config::profile::FlashAttention;
 use crate::units::Bytes;
 
-use super::{Builder, ModelSizes, Place};
+use super::builder::Builder;
+use super::sizes::{ModelSizes, mtp_kv_bytes_per_token};
+use super::table::Place;
 
-/// Most rows that the head takes at once while it reads along with a prompt. Its mask covers the whole context, so that the
-/// target's micro-batch would cost it twice this at 512.
+/// Most rows that the head takes at once while it reads along with a prompt. Its mask covers the
+/// whole context, so that the target's micro-batch would cost it twice this at 512.
 const MTP_UBATCH_TOKENS: u32 = 256;
 
-/// Bytes that one token takes in the MTP head's own cache.
-pub fn mtp_kv_bytes_per_token(model: &ModelSizes, speculative: &SpeculativeConfig) -> Bytes {
-    let heads = u64::from(model.n_layer_mtp) * u64::from(model.n_head_kv);
-    let bytes = |head_dim: u32, cache_type: CacheType| heads * u64::from(head_dim) * cache_type.bytes_per_32();
-    let both = bytes(model.head_dim_k, speculative.cache_type_k) + bytes(model.head_dim_v, speculative.cache_type_v);
-    Bytes(both.div_ceil(32))
-}
-
 impl Builder<'_> {
-    /// Rows with logits in a step: the last token of each sequence and its draft.
-    pub(super) fn output_rows(&self) -> u64 {
-        u64::from(self.engine.parallel) * u64::from(1 + self.speculative.draft_tokens_max())
-    }
-
     pub(super) fn drafting(&mut self) {
         let draft_tokens = u64::from(self.speculative.draft_tokens_max());
         if draft_tokens == 0 {
@@ -38,7 +28,8 @@ impl Builder<'_> {
             let all = Bytes(state.0.saturating_mul(parallel * draft_tokens));
             self.by_layer("rollback states", all, |_| note.clone());
             if self.layers_on_card < self.model.n_layer {
-                // The CPU computes the states of a layer into a buffer before they go to their places; a card writes them there.
+                // The CPU computes the states of a layer into a buffer before they go to their
+                // places; a card writes them there.
                 let n_layer = u64::from(self.model.n_layer - self.model.n_layer_attention).max(1);
                 let note = "states of one layer".to_owned();
                 self.estimate("rollback scratch", Place::Host, all.0 / n_layer, note);
@@ -93,7 +84,8 @@ impl Builder<'_> {
     }
 }
 
-/// Floats of a row that live at once: token and hidden state side by side, query and gate, the feed-forward.
+/// Floats of a row that live at once: token and hidden state side by side, query and gate, the
+/// feed-forward.
 pub(super) fn mtp_width(model: &ModelSizes) -> u64 {
     2 * u64::from(model.n_embd) + 2 * u64::from(model.n_head) * u64::from(model.head_dim_k) + u64::from(model.n_ff)
 }

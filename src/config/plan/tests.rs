@@ -5,11 +5,13 @@ mod drafting;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::profile::{CacheType, Profile};
+use crate::config::profile::{CacheType, EngineConfig, Profile, SpeculativeConfig};
+use crate::units::Bytes;
 
 const MIB: u64 = 1 << 20;
 
-/// The 27B of docs/vram.md: 64 layers, 16 of them with attention (4 KV heads of 256), 149.6 MiB of recurrent state.
+/// The 27B of docs/vram.md: 64 layers, 16 of them with attention (4 KV heads of 256), 149.6 MiB of
+/// recurrent state.
 fn model_27b() -> ModelSizes {
     ModelSizes {
         trunk: Bytes(14_058 * MIB),

@@ -1,8 +1,12 @@
-//! Progress on standard error: a bar where a person looks, nothing where a file or a pipe does.
+//! What a command says: text on standard output, and progress on standard error, a bar where a
+//! person looks, nothing where a file or a pipe does.
 
+use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::failure::Failure;
 
 /// Steps of a bar: a share of 0..=1 in thousandths.
 const STEPS: u64 = 1000;
@@ -36,5 +40,16 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// Writes to standard output. A reader that has gone (`| head`) is no failure.
+pub fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Internal(format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
     }
 }

@@ -13,7 +13,8 @@ pub mod utf8_tail;
 
 pub use bpe::{HfCodec, HfCodecError};
 pub use byte_codec::ByteCodec;
+pub use control::GUARD;
 pub use detokenizer::Detokenizer;
 pub use stop::StopMatcher;
-pub use tokenizer::{Codec, CodecError, GUARD, Specials, Tokenizer};
+pub use tokenizer::{Codec, CodecError, Specials, Tokenizer};
 pub use utf8_tail::Utf8Tail;
