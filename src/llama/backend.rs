@@ -1,19 +1,17 @@
 //! ggml's backends: start-up, plug-ins found in a folder, devices, versions.
 //!
-//! The CPU backend is part of the executable. Everything else (`libggml-cuda.so`, `libggml-cuda-sm86.so`, ...) is a plug-in
-//! built without a copy of ggml-base: it takes those functions from the executable (docs/adr/0002). A plug-in that cannot
-//! be loaded, because the machine has no CUDA for instance, is reported and passed over.
+//! The CPU backend is part of the executable. Everything else (`libggml-cuda.so`,
+//! `libggml-cuda-sm86.so`, ...) is a plug-in built without a copy of ggml-base: it takes those
+//! functions from the executable (docs/adr/0002). A plug-in that cannot be loaded, because the
+//! machine has no CUDA for instance, is reported and passed over.
 
 #![expect(unsafe_code, reason = "the dynamic loader and ggml's backend registry")]
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
-
-use llama_cpp_2::LlamaBackendDeviceType;
-use llama_cpp_2::llama_backend::LlamaBackend;
+use std::sync::{Mutex, Once, PoisonError};
 
 use super::{ffi, heap, kernels, log};
 use crate::units::Bytes;
@@ -21,8 +19,8 @@ use crate::units::Bytes;
 /// Files that start like plug-ins but are parts of the core.
 const CORE: [&str; 2] = ["base", "cpu"];
 
-/// ggml's registry has no lock of its own: held while a plug-in is loaded or the devices are listed. Holds the files that
-/// are loaded.
+/// ggml's registry has no lock of its own: held while a plug-in is loaded or the devices are
+/// listed. Holds the files that are loaded.
 static REGISTRY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A device that can hold a model or a part of it.
@@ -61,21 +59,24 @@ pub enum PluginOutcome {
     Loaded(String),
     /// Loaded by an earlier call.
     AlreadyLoaded,
-    /// The plug-in says that this machine is not for it, or another file of the same backend fits better.
+    /// The plug-in says that this machine is not for it, or another file of the same backend fits
+    /// better.
     NotForThisMachine,
     /// It should have worked: the loader's reason.
     Failed(String),
 }
 
-/// Starts ggml and llama.cpp. Later calls change nothing.
+/// Starts ggml and llama.cpp, which stay until the process ends. Later calls change nothing.
 pub fn start() {
-    static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
+    static STARTED: Once = Once::new();
     log::install();
     heap::map_big_blocks();
-    BACKEND.get_or_init(|| LlamaBackend::init().expect("nothing else in this crate starts the backend"));
+    // SAFETY: called once, before anything else of llama.cpp.
+    STARTED.call_once(|| unsafe { ffi::llama_backend_init() });
 }
 
-/// Ends the process without the destructors of C++ statics: they would pull the device away under a thread that still uses it.
+/// Ends the process without the destructors of C++ statics: they would pull the device away under a
+/// thread that still uses it.
 pub fn exit_now(code: u8) -> ! {
     // SAFETY: takes no pointer and does not return.
     unsafe { ffi::_exit(code.into()) }
@@ -90,24 +91,43 @@ pub fn version() -> String {
 /// All devices of all loaded backends, with the memory that is free now.
 pub fn devices() -> Vec<Device> {
     let _registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    let kind = |kind| match kind {
-        LlamaBackendDeviceType::Cpu => DeviceKind::Cpu,
-        LlamaBackendDeviceType::Accelerator => DeviceKind::Accelerator,
-        LlamaBackendDeviceType::Gpu => DeviceKind::Gpu,
-        LlamaBackendDeviceType::IntegratedGpu => DeviceKind::IntegratedGpu,
-        LlamaBackendDeviceType::Unknown => DeviceKind::Other,
+    // SAFETY: the registry is ours alone while its lock is held, and indices below its count are
+    // valid.
+    (0..unsafe { ffi::ggml_backend_dev_count() }).map(|i| device(unsafe { ffi::ggml_backend_dev_get(i) })).collect()
+}
+
+/// `raw` is a device of the registry.
+fn device(raw: ffi::ggml_backend_dev_t) -> Device {
+    // SAFETY: devices of the registry live until the process ends, and the properties are plain
+    // numbers and pointers, for which zeros are a value.
+    let (props, backend) = unsafe {
+        let mut props = std::mem::zeroed();
+        ffi::ggml_backend_dev_get_props(raw, &raw mut props);
+        (props, ffi::ggml_backend_reg_name(ffi::ggml_backend_dev_backend_reg(raw)))
     };
-    let list = llama_cpp_2::list_llama_ggml_backend_devices();
-    list.into_iter()
-        .map(|device| Device {
-            kind: kind(device.device_type),
-            name: device.name,
-            description: device.description,
-            backend: device.backend,
-            memory_free: Bytes(device.memory_free as u64),
-            memory_total: Bytes(device.memory_total as u64),
-        })
-        .collect()
+    Device {
+        name: text(props.name),
+        description: text(props.description),
+        backend: text(backend),
+        kind: match props.type_ {
+            ffi::GGML_BACKEND_DEVICE_TYPE_CPU => DeviceKind::Cpu,
+            ffi::GGML_BACKEND_DEVICE_TYPE_ACCEL => DeviceKind::Accelerator,
+            ffi::GGML_BACKEND_DEVICE_TYPE_GPU => DeviceKind::Gpu,
+            ffi::GGML_BACKEND_DEVICE_TYPE_IGPU => DeviceKind::IntegratedGpu,
+            _ => DeviceKind::Other,
+        },
+        memory_free: Bytes(props.memory_free as u64),
+        memory_total: Bytes(props.memory_total as u64),
+    }
+}
+
+/// A text of a backend; empty for null.
+fn text(raw: *const c_char) -> String {
+    if raw.is_null() {
+        return String::new();
+    }
+    // SAFETY: backends hand out NUL-terminated texts that they keep.
+    unsafe { CStr::from_ptr(raw) }.to_string_lossy().into_owned()
 }
 
 /// Where plug-ins are looked for when the profile names no folder: beside the executable.
@@ -115,13 +135,14 @@ pub fn default_plugin_folder() -> Option<PathBuf> {
     std::env::current_exe().ok()?.parent().map(Path::to_owned)
 }
 
-/// Loads the plug-ins of `folder`: for each backend the file `libggml-NAME-TAG.so` with the highest score above zero, or
-/// `libggml-NAME.so` where no tagged file fits. One log line a file.
+/// Loads the plug-ins of `folder`: for each backend the file `libggml-NAME-TAG.so` with the highest
+/// score above zero, or `libggml-NAME.so` where no tagged file fits. One log line a file.
 pub fn load_plugins(folder: &Path) -> Vec<Plugin> {
     load_plugins_with(folder, "")
 }
 
-/// As `load_plugins`, with switches for the kernels of a plug-in that has some: "-name,+name" (`model.kernels`).
+/// As `load_plugins`, with switches for the kernels of a plug-in that has some: "-name,+name"
+/// (`model.kernels`).
 pub fn load_plugins_with(folder: &Path, switches: &str) -> Vec<Plugin> {
     start();
     let mut loaded = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,13 +241,14 @@ impl Drop for Library {
     }
 }
 
-/// Opens the library and asks for its score and its kernels. An error is the loader's reason, or that the plug-in was built
-/// for another ggml.
+/// Opens the library and asks for its score and its kernels. An error is the loader's reason, or
+/// that the plug-in was built for another ggml.
 fn probe(path: &Path) -> Result<Probe, String> {
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: the path is NUL-terminated. Running the library's initialisers is what loading a plug-in means; the folder is
-    // the administrator's choice. `ggml_backend_score` has the type `int (void)` in every version of ggml's plug-in
-    // interface, and the handle stays open while the functions found through it are called.
+    // SAFETY: the path is NUL-terminated. Running the library's initialisers is what loading a
+    // plug-in means; the folder is the administrator's choice. `ggml_backend_score` has the type
+    // `int (void)` in every version of ggml's plug-in interface, and the handle stays open while
+    // the functions found through it are called.
     unsafe {
         let handle = ffi::dlopen(c_path.as_ptr(), ffi::RTLD_NOW);
         if handle.is_null() {
@@ -246,7 +268,8 @@ fn probe(path: &Path) -> Result<Probe, String> {
 }
 
 fn last_loader_error() -> String {
-    // SAFETY: dlerror returns null or a NUL-terminated text that lives until this thread's next dl call.
+    // SAFETY: dlerror returns null or a NUL-terminated text that lives until this thread's next dl
+    // call.
     unsafe {
         let text = ffi::dlerror();
         if text.is_null() {
@@ -274,8 +297,8 @@ fn load_one(path: &Path, switches: &str, loaded: &mut Vec<PathBuf>) -> PluginOut
         return PluginOutcome::Failed("the path holds a NUL byte".to_owned());
     };
     let mut registered = std::ptr::null_mut();
-    // SAFETY: the path is NUL-terminated and `registered` outlives the call; the registry is ours alone while `loaded` is
-    // borrowed from its lock.
+    // SAFETY: the path is NUL-terminated and `registered` outlives the call; the registry is ours
+    // alone while `loaded` is borrowed from its lock.
     let (code, reasons) = log::reasons(|| unsafe { ffi::plateau_backend_load(c_path.as_ptr(), &raw mut registered) });
     if code != 0 {
         return PluginOutcome::Failed(format!("{} while it started", ffi::guard_reason(code)));
@@ -288,9 +311,11 @@ fn load_one(path: &Path, switches: &str, loaded: &mut Vec<PathBuf>) -> PluginOut
         tracing::info!(target: "llama", "kernels: {}", kernels::summary(&exports.kernels()));
         exports.keep();
     }
-    // A plug-in is never unloaded, so its functions live for ever; the registry holds a handle of its own.
+    // A plug-in is never unloaded, so its functions live for ever; the registry holds a handle of
+    // its own.
     std::mem::forget(probe.library);
-    // SAFETY: a registered backend lives until the process ends; its name is a NUL-terminated text of the plug-in.
+    // SAFETY: a registered backend lives until the process ends; its name is a NUL-terminated text
+    // of the plug-in.
     let name = unsafe { CStr::from_ptr(ffi::ggml_backend_reg_name(registered)) };
     PluginOutcome::Loaded(name.to_string_lossy().into_owned())
 }

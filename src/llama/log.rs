@@ -1,7 +1,9 @@
-//! What llama.cpp and ggml print, as tracing events of target `llama`, and the reasons of failed calls.
+//! What llama.cpp and ggml print, as tracing events of target `llama`, and the reasons of failed
+//! calls.
 //!
-//! Their INFO is a page of parameters at every start, so it arrives as DEBUG (and DEBUG as TRACE); warnings and errors keep
-//! their level. A line may come in pieces (`CONT`); pieces are joined per thread, so no lock is taken.
+//! Their INFO is a page of parameters at every start, so it arrives as DEBUG (and DEBUG as TRACE);
+//! warnings and errors keep their level. A line may come in pieces (`CONT`); pieces are joined per
+//! thread, so no lock is taken.
 
 #![expect(unsafe_code, reason = "a callback from C")]
 
@@ -31,8 +33,8 @@ thread_local! {
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the callback is a plain function without captured state and lives for ever; llama_log_set sets ggml's
-        // logger as well.
+        // SAFETY: the callback is a plain function without captured state and lives for ever;
+        // llama_log_set sets ggml's logger as well.
         unsafe { ffi::llama_log_set(Some(receive), std::ptr::null_mut()) }
     });
 }
@@ -46,7 +48,8 @@ pub fn install_mtmd() {
     });
 }
 
-/// Runs `call` and returns with its result what llama.cpp complained of on this thread meanwhile, joined by "; ".
+/// Runs `call` and returns with its result what llama.cpp complained of on this thread meanwhile,
+/// joined by "; ".
 pub fn reasons<R>(call: impl FnOnce() -> R) -> (R, String) {
     LINES.with_borrow_mut(|lines| lines.watched = Some(Vec::new()));
     let result = call();
@@ -65,7 +68,8 @@ unsafe extern "C" fn receive(level: ffi::ggml_log_level, text: *const c_char, _d
     }
 }
 
-/// The lines that `text` completes. Borrowed only here, so that a subscriber which logs through llama.cpp cannot clash.
+/// The lines that `text` completes. Borrowed only here, so that a subscriber which logs through
+/// llama.cpp cannot clash.
 fn split_lines(level: ffi::ggml_log_level, text: &str) -> Vec<(ffi::ggml_log_level, String)> {
     LINES.with(|lines| {
         let Ok(mut lines) = lines.try_borrow_mut() else { return Vec::new() };
@@ -95,7 +99,8 @@ fn split_lines(level: ffi::ggml_log_level, text: &str) -> Vec<(ffi::ggml_log_lev
 fn emit(level: ffi::ggml_log_level, line: &str) {
     match level {
         ffi::GGML_LOG_LEVEL_ERROR => tracing::error!(target: "llama", "{line}"),
-        // One line for each tensor of the MTP block, which is left out on purpose; `llama::load` says so once.
+        // One line for each tensor of the MTP block, which is left out on purpose; `llama::load`
+        // says so once.
         ffi::GGML_LOG_LEVEL_WARN if line.contains("model has unused tensor") => {
             tracing::debug!(target: "llama", "{line}")
         }
@@ -127,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_continuation_without_a_beginning_is_a_line() {
-        // llama-cpp-2's own bridge panics inside the C callback here.
+        // A bridge that expects a beginning panics inside the C callback here.
         assert_eq!(split_lines(ffi::GGML_LOG_LEVEL_CONT, "x\n").len(), 1);
     }
 
