@@ -1,14 +1,17 @@
-//! The only folder that names llama.cpp, and the only one with unsafe code: model, context, batch, memory, tokenizer,
-//! backends, behind the seam `ModelRunner`.
+//! The only folder that names llama.cpp, and the only one with unsafe code: model, context, batch,
+//! memory, tokenizer, backends, behind the seam `ModelRunner`.
 //!
-//! Deliberately absent: sampling, chat templates and grammars, which are ours and in Rust. No text of a request reaches a
-//! C++ parser, except the tokenizer's where ours does not know the vocabulary.
+//! Deliberately absent: sampling, chat templates and grammars, which are ours and in Rust. No text
+//! of a request reaches a C++ parser, except the tokenizer's where ours does not know the
+//! vocabulary.
 
+pub mod abort;
 pub mod backend;
 pub mod batch;
 pub mod context;
 pub mod error;
 mod ffi;
+mod handle;
 mod heap;
 pub mod kernels;
 mod log;
@@ -51,8 +54,8 @@ pub struct Loaded {
     pub memory: Vec<MemoryUse>,
 }
 
-/// Loads plug-ins, model and context. To be called on the engine thread. `progress` gets the share of the weights that is
-/// loaded, and cancels by `false`.
+/// Loads plug-ins, model and context. To be called on the engine thread. `progress` gets the share
+/// of the weights that is loaded, and cancels by `false`.
 pub fn load(profile: &Profile, progress: &mut dyn FnMut(f32) -> bool) -> Result<Loaded, LoadError> {
     let Profile { model, engine, speculative, .. } = profile;
     let plugins = start_backends(model);
@@ -78,8 +81,8 @@ pub fn load(profile: &Profile, progress: &mut dyn FnMut(f32) -> bool) -> Result<
     Ok(Loaded { runner, tokenizer, facts, vocab, plugins, devices: backend::devices(), memory })
 }
 
-/// Starts the backends and loads the plug-ins of the folder that `model` names, or of the executable's. What `doctor` needs
-/// before there is a model.
+/// Starts the backends and loads the plug-ins of the folder that `model` names, or of the
+/// executable's. What `doctor` needs before there is a model.
 pub fn start_backends(model: &ModelConfig) -> Vec<Plugin> {
     backend::start();
     let folder: Option<PathBuf> = model.plugin_dir.clone().or_else(backend::default_plugin_folder);
@@ -87,8 +90,8 @@ pub fn start_backends(model: &ModelConfig) -> Vec<Plugin> {
     folder.map(|folder| backend::load_plugins_with(&folder, switches)).unwrap_or_default()
 }
 
-/// What of the profile's drafting this model can do. Only a head of one layer can be run, and only recurrent states that can be
-/// rolled back can be drafted for.
+/// What of the profile's drafting this model can do. Only a head of one layer can be run, and only
+/// recurrent states that can be rolled back can be drafted for.
 fn in_effect(speculative: &SpeculativeConfig, facts: &ModelFacts) -> SpeculativeConfig {
     let can_roll_back = facts.can_roll_back();
     let effect = speculative.in_effect(facts.n_layer_mtp == 1);

@@ -3,33 +3,41 @@
 #![expect(unsafe_code, reason = "owns a llama_batch_ext")]
 
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use super::ffi;
+use super::handle::Handle;
 use crate::engine::{BatchRow, Gallery, PictureRow, PromptItem};
 
 /// Holds up to the context's `n_batch` rows.
 pub struct Batch {
     raw: NonNull<ffi::llama_batch_ext>,
+    /// The context that it was made for, whose memory it points to.
+    context: Rc<Handle>,
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // SAFETY: made by llama_batch_ext_init and freed once. It points to the context's memory but does not touch it.
+        // SAFETY: made by llama_batch_ext_init and freed once.
         unsafe { ffi::llama_batch_ext_free(self.raw.as_ptr()) }
     }
 }
 
 impl Batch {
     /// `None` where memory ran out.
-    ///
-    /// # Safety
-    /// `context` is alive, and stays so while the batch is used.
-    pub(super) unsafe fn new(context: *mut ffi::llama_context) -> Option<Batch> {
-        // SAFETY: the caller vouches for the context.
-        NonNull::new(unsafe { ffi::llama_batch_ext_init(context) }).map(|raw| Batch { raw })
+    pub(super) fn new(context: Rc<Handle>) -> Option<Batch> {
+        // SAFETY: the context is alive, and the batch keeps it so.
+        let raw = NonNull::new(unsafe { ffi::llama_batch_ext_init(context.raw()) })?;
+        Some(Batch { raw, context })
     }
 
-    /// Replaces the contents. `false`: a row was refused (full, unknown token or sequence, a picture that is not there).
+    /// Was it made for that context.
+    pub(super) fn is_of(&self, context: &Rc<Handle>) -> bool {
+        Rc::ptr_eq(&self.context, context)
+    }
+
+    /// Replaces the contents. `false`: a row was refused (full, unknown token or sequence, a
+    /// picture that is not there).
     pub fn fill(&mut self, rows: &[BatchRow], gallery: &Gallery) -> bool {
         self.clear();
         rows.iter().all(|row| match row.item {
@@ -45,7 +53,8 @@ impl Batch {
         unsafe { ffi::llama_batch_ext_clear(self.raw.as_ptr()) }
     }
 
-    /// Adds a row, for the MTP head with the trunk's hidden state (`n_embd` floats) beside the token. `false`: refused.
+    /// Adds a row, for the MTP head with the trunk's hidden state (`n_embd` floats) beside the
+    /// token. `false`: refused.
     pub fn push(&mut self, row: BatchRow, hidden: Option<&[f32]>) -> bool {
         let raw = self.raw.as_ptr();
         let (Ok(seq), Some(Ok(token)), Ok(pos)) =
@@ -53,10 +62,11 @@ impl Batch {
         else {
             return false;
         };
-        // SAFETY: the batch is alive. Indices passed on are those just handed out by add_token; the position is read during
-        // the call (one number for a row with a token, also with M-RoPE), and the hidden state is copied during the call,
-        // its length passed with it. Growing its vectors is all that could throw, and an allocation of so few bytes fails
-        // nowhere that Rust's own would not.
+        // SAFETY: the batch is alive. Indices passed on are those just handed out by add_token; the
+        // position is read during the call (one number for a row with a token, also with M-RoPE),
+        // and the hidden state is copied during the call, its length passed with it. Growing its
+        // vectors is all that could throw, and an allocation of so few bytes fails nowhere that
+        // Rust's own would not.
         unsafe {
             let index = ffi::llama_batch_ext_add_token(raw, seq, token);
             let embd = |hidden: &[f32]| ffi::llama_embd { data: hidden.as_ptr(), n_rows: 1, n_embd: hidden.len() };
@@ -68,7 +78,8 @@ impl Batch {
         }
     }
 
-    /// Adds a row of a picture. llama.cpp takes it beside rows of tokens, in all architectures that are served with pictures.
+    /// Adds a row of a picture. llama.cpp takes it beside rows of tokens, in all architectures that
+    /// are served with pictures.
     fn push_picture(&mut self, row: BatchRow, picture: PictureRow, floats: &[f32]) -> bool {
         let raw = self.raw.as_ptr();
         let (y, x) = picture.place();
@@ -77,11 +88,13 @@ impl Batch {
         let (Ok(seq), Some(t), Some(y), Some(x)) = (i32::try_from(row.seq.0), number(t), number(y), number(x)) else {
             return false;
         };
-        // Time, row, column and a fourth that is not used, as models with positions of several dimensions have them.
+        // Time, row, column and a fourth that is not used, as models with positions of several
+        // dimensions have them.
         let pos = [t, y, x, 0];
         let embd = ffi::llama_embd { data: floats.as_ptr(), n_rows: 1, n_embd: floats.len() };
-        // SAFETY: as in `push`; the floats are copied during the call, within their length, which is refused where it is not
-        // the model's. Of the positions four are read, or one where the model has one.
+        // SAFETY: as in `push`; the floats are copied during the call, within their length, which
+        // is refused where it is not the model's. Of the positions four are read, or one where the
+        // model has one.
         unsafe {
             let index = ffi::llama_batch_ext_add_embd(raw, seq, embd);
             index >= 0

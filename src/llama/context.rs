@@ -1,26 +1,26 @@
 //! A context: KV cache, recurrent states, compute buffers and the threads that compute on the CPU.
 //!
-//! One context serves all sequences with one unified KV cache: any sequence may use all that the others leave free.
+//! One context serves all sequences with one unified KV cache: any sequence may use all that the
+//! others leave free.
 
-#![expect(unsafe_code, reason = "owns a llama_context and a thread pool")]
+#![expect(unsafe_code, reason = "calls the functions of a llama_context")]
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::batch::Batch;
 use super::error::LoadError;
+use super::handle::{Handle, Threads};
 use super::memory::{Bookkeeping, Memory};
 use super::model::Model;
 use super::{ffi, log};
 use crate::config::{CacheType, EngineConfig, FlashAttention};
 use crate::units::Bytes;
 
-/// How long a worker spins for the next graph before it sleeps: one unit is 131,072 pauses, a few milliseconds. It bridges
-/// the gap between two steps; ggml's own 50 keeps the cores busy for a third of a second after the last one.
-const POLL: u32 = 1;
-
-/// Rows that the MTP head takes at once: it is one layer, so that more would only make its compute buffer larger.
+/// Rows that the MTP head takes at once: it is one layer, so that more would only make its compute
+/// buffer larger.
 const MTP_UBATCH_TOKENS: u32 = 256;
 
 /// Most buffer types that a context spreads over.
@@ -31,7 +31,8 @@ const MAX_BUFFER_TYPES: usize = 32;
 pub struct ContextOptions {
     /// Rows with logits that one sequence may ask for in a step: 1, or 1 and the drafted tokens.
     pub outputs_per_sequence: u32,
-    /// Tokens by which a recurrent state can be rolled back after a step. Each costs one more state per sequence.
+    /// Tokens by which a recurrent state can be rolled back after a step. Each costs one more state
+    /// per sequence.
     pub rollback_tokens: u32,
     /// With the MTP head, whose KV cache has these types.
     pub mtp: Option<MtpCache>,
@@ -65,32 +66,21 @@ pub struct MemoryUse {
 
 /// Owned by the engine thread.
 pub struct Context {
-    raw: NonNull<ffi::llama_context>,
-    threads: Option<NonNull<ffi::ggml_threadpool>>,
-    model: Arc<Model>,
+    handle: Rc<Handle>,
     /// Has it recurrent layers.
     recurrent: bool,
 }
 
-// SAFETY: a context has no tie to the thread that made it (the pool's workers are its own); only one thread has it at a time.
-unsafe impl Send for Context {}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: all three came from their constructors and are freed once, the context before the pool that it uses and
-        // both before the model.
-        unsafe {
-            ffi::llama_detach_threadpool(self.raw.as_ptr());
-            ffi::llama_free(self.raw.as_ptr());
-            if let Some(threads) = self.threads {
-                ffi::ggml_threadpool_free(threads.as_ptr());
-            }
-        }
-    }
+/// A context with what works on it. In which order they are dropped does not matter: each holds
+/// what it uses.
+pub(super) struct Parts {
+    pub context: Context,
+    pub batch: Batch,
+    pub memory: Memory,
 }
 
 impl Context {
-    pub fn new(model: Arc<Model>, config: &EngineConfig, options: ContextOptions) -> Result<Context, LoadError> {
+    pub(super) fn open(model: Arc<Model>, config: &EngineConfig, options: ContextOptions) -> Result<Parts, LoadError> {
         let tried = tried(config, options);
         if options.rollback_tokens + 1 >= config.ubatch_tokens {
             // The splitter asserts this.
@@ -99,110 +89,114 @@ impl Context {
         }
         let params = context_params(config, options);
         let raw = create(&model, &params, tried)?;
-        let threads = thread_pool(params.n_threads.max(params.n_threads_batch));
-        if let Some(threads) = threads {
-            // SAFETY: both are alive, and `drop` detaches the pool before it frees it.
-            unsafe { ffi::llama_attach_threadpool(raw.as_ptr(), threads.as_ptr(), threads.as_ptr()) };
-        }
+        let threads = Threads::new(params.n_threads.max(params.n_threads_batch));
+        // SAFETY: just made over this model, and owned by nobody else.
+        let context = Context::of(unsafe { Handle::new(raw, model, threads, None) });
         if options.mtp.is_some() {
-            // SAFETY: the context is alive. The head needs the hidden state of every row, not only of those with logits.
-            unsafe { ffi::plateau_export_hidden(raw.as_ptr()) };
+            context.export_hidden();
         }
-        let recurrent = model.is_recurrent();
-        Ok(Context { raw, threads, model, recurrent })
+        context.with_parts("batch and memory", "the model has no memory: it does not generate")
     }
 
-    /// The context of the MTP head over the same model: its own KV cache of one layer for as many tokens as `trunk` holds,
-    /// one output a sequence. It computes with the trunk's threads.
-    ///
-    /// # Safety
-    /// It must be dropped before `trunk`.
-    pub(super) unsafe fn mtp(trunk: &Context, config: &EngineConfig, cache: MtpCache) -> Result<Context, LoadError> {
+    /// The context of the MTP head over the same model: its own KV cache of one layer for as many
+    /// tokens as `trunk` holds, one output a sequence. It computes with the trunk's threads.
+    pub(super) fn open_mtp(trunk: &Context, config: &EngineConfig, cache: MtpCache) -> Result<Parts, LoadError> {
         let tried = format!("MTP head, cache {:?}/{:?}", cache.k, cache.v);
         let mut params = context_params(config, ContextOptions::default());
         params.ctx_type = ffi::LLAMA_CONTEXT_TYPE_MTP;
-        params.ctx_other = trunk.raw.as_ptr();
+        params.ctx_other = trunk.handle.raw();
         params.n_ctx = u32::try_from(trunk.n_ctx()).unwrap_or(u32::MAX);
         params.n_ubatch = config.ubatch_tokens.min(MTP_UBATCH_TOKENS);
         params.n_batch = params.n_ubatch;
         params.type_k = cache_type(cache.k);
         params.type_v = cache_type(cache.v);
-        let raw = create(&trunk.model, &params, tried)?;
-        // SAFETY: the context is alive; so is the trunk's pool, and it outlives this context (see above).
-        unsafe {
-            if let Some(threads) = trunk.threads {
-                ffi::llama_attach_threadpool(raw.as_ptr(), threads.as_ptr(), threads.as_ptr());
-            }
-            ffi::plateau_export_hidden(raw.as_ptr());
-        }
-        Ok(Context { raw, threads: None, model: Arc::clone(&trunk.model), recurrent: false })
+        let model = Arc::clone(trunk.model());
+        let raw = create(&model, &params, tried)?;
+        let (threads, trunk) = (trunk.handle.threads(), Rc::clone(&trunk.handle));
+        // SAFETY: just made over this model and beside this trunk, and owned by nobody else.
+        let context = Context::of(unsafe { Handle::new(raw, model, threads, Some(trunk)) });
+        context.export_hidden();
+        let context = Context { recurrent: false, ..context };
+        context.with_parts("batch and memory of the MTP head", "out of memory")
+    }
+
+    fn of(handle: Rc<Handle>) -> Context {
+        let recurrent = handle.model().is_recurrent();
+        Context { handle, recurrent }
+    }
+
+    /// The head needs the hidden state of every row, not only of those with logits.
+    fn export_hidden(&self) {
+        // SAFETY: the context is alive.
+        unsafe { ffi::plateau_export_hidden(self.handle.raw()) }
+    }
+
+    fn with_parts(self, tried: &str, reason: &str) -> Result<Parts, LoadError> {
+        let snapshots = self.recurrent.then(|| self.rollback_tokens());
+        let books = Bookkeeping::new(self.n_seq_max(), snapshots);
+        let parts = Memory::new(Rc::clone(&self.handle), books).zip(Batch::new(Rc::clone(&self.handle)));
+        let Some((memory, batch)) = parts else {
+            return Err(LoadError::Context { tried: tried.to_owned(), reason: reason.to_owned() });
+        };
+        Ok(Parts { context: self, batch, memory })
     }
 
     pub fn model(&self) -> &Arc<Model> {
-        &self.model
+        self.handle.model()
     }
 
     pub fn n_ctx(&self) -> usize {
         // SAFETY: the context is alive (so for the next three).
-        unsafe { ffi::llama_n_ctx(self.raw.as_ptr()) as usize }
+        unsafe { ffi::llama_n_ctx(self.handle.raw()) as usize }
     }
 
     pub fn n_batch(&self) -> usize {
         // SAFETY: as above.
-        unsafe { ffi::llama_n_batch(self.raw.as_ptr()) as usize }
+        unsafe { ffi::llama_n_batch(self.handle.raw()) as usize }
     }
 
     pub fn n_ubatch(&self) -> usize {
         // SAFETY: as above.
-        unsafe { ffi::llama_n_ubatch(self.raw.as_ptr()) as usize }
+        unsafe { ffi::llama_n_ubatch(self.handle.raw()) as usize }
     }
 
     pub fn n_seq_max(&self) -> usize {
         // SAFETY: as above.
-        unsafe { ffi::llama_n_seq_max(self.raw.as_ptr()) as usize }
+        unsafe { ffi::llama_n_seq_max(self.handle.raw()) as usize }
     }
 
-    /// Tokens by which a recurrent state can be rolled back: what was asked for, or 0 where the model cannot.
+    /// Tokens by which a recurrent state can be rolled back: what was asked for, or 0 where the
+    /// model cannot.
     pub fn rollback_tokens(&self) -> u32 {
         // SAFETY: as above.
-        unsafe { ffi::llama_n_rs_seq(self.raw.as_ptr()) }
+        unsafe { ffi::llama_n_rs_seq(self.handle.raw()) }
     }
 
-    /// # Safety
-    /// The batch and the memory must not outlive the context; only one memory may be made of it.
-    pub(super) unsafe fn parts(&mut self) -> Option<(Batch, Memory)> {
-        let snapshots = self.recurrent.then(|| self.rollback_tokens());
-        let books = Bookkeeping::new(self.n_seq_max(), snapshots);
-        // SAFETY: the context is alive; the caller vouches for the rest.
-        unsafe {
-            let raw = ffi::llama_get_memory(self.raw.as_ptr());
-            if raw.is_null() {
-                return None;
-            }
-            Some((Batch::new(self.raw.as_ptr())?, Memory::new(raw, books)))
-        }
-    }
-
-    /// Computes the batch. llama.cpp's code, or the guard's.
+    /// Computes the batch. llama.cpp's code, or the guard's; -1 for a batch of another context.
     pub(super) fn process(&mut self, batch: &mut Batch) -> i32 {
+        if !batch.is_of(&self.handle) {
+            return -1;
+        }
         // SAFETY: both are alive, and the batch was made for this context.
-        unsafe { ffi::plateau_process(self.raw.as_ptr(), batch.raw()) }
+        unsafe { ffi::plateau_process(self.handle.raw(), batch.raw()) }
     }
 
     /// Returns when the last batch is computed and its outputs are in place.
     pub(super) fn wait(&mut self) {
-        // SAFETY: the context is alive; what fails on the device ends the process there, nothing is thrown.
-        unsafe { ffi::llama_synchronize(self.raw.as_ptr()) }
+        // SAFETY: the context is alive; what fails on the device ends the process there, nothing is
+        // thrown.
+        unsafe { ffi::llama_synchronize(self.handle.raw()) }
     }
 
     /// The logits of row `row` of the last batch. `None` for a row without.
     pub(super) fn logits(&mut self, row: usize) -> Option<&[f32]> {
-        let n_vocab = self.model.vocab().tokens.len();
+        let n_vocab = self.handle.model().vocab().tokens.len();
         let row = i32::try_from(row).ok()?;
-        // SAFETY: the context is alive; the call waits for the computation, catches its own exceptions and returns null or
-        // n_vocab floats that stay in place until the next batch, which needs `&mut self`.
+        // SAFETY: the context is alive; the call waits for the computation, catches its own
+        // exceptions and returns null or n_vocab floats that stay in place until the next batch,
+        // which needs `&mut self`.
         unsafe {
-            let logits = ffi::llama_get_logits_ith(self.raw.as_ptr(), row);
+            let logits = ffi::llama_get_logits_ith(self.handle.raw(), row);
             (!logits.is_null()).then(|| std::slice::from_raw_parts(logits, n_vocab))
         }
     }
@@ -212,21 +206,21 @@ impl Context {
         self.memory_use().iter().any(|row| !row.host && row.model > Bytes(0))
     }
 
-    /// The hidden state behind row `row` of the last batch, `n_embd` floats: what the MTP head goes on from. `None` where none
-    /// is exported.
+    /// The hidden state behind row `row` of the last batch, `n_embd` floats: what the MTP head goes
+    /// on from. `None` where none is exported.
     pub(super) fn hidden(&mut self, row: usize) -> Option<&[f32]> {
-        let n_embd = self.model.facts().n_embd as usize;
+        let n_embd = self.handle.model().facts().n_embd as usize;
         let row = i32::try_from(row).ok()?;
         // SAFETY: as for the logits.
         unsafe {
-            let hidden = ffi::plateau_hidden_row(self.raw.as_ptr(), row);
+            let hidden = ffi::plateau_hidden_row(self.handle.raw(), row);
             (!hidden.is_null()).then(|| std::slice::from_raw_parts(hidden, n_embd))
         }
     }
 
     /// For the functions of `state`.
     pub(super) fn raw(&mut self) -> *mut ffi::llama_context {
-        self.raw.as_ptr()
+        self.handle.raw()
     }
 
     /// Has it recurrent layers.
@@ -241,7 +235,7 @@ impl Context {
         let mut n = 0;
         // SAFETY: the context is alive, and the rows are passed with their number.
         let code =
-            unsafe { ffi::plateau_memory_breakdown(self.raw.as_ptr(), rows.as_mut_ptr(), rows.len(), &raw mut n) };
+            unsafe { ffi::plateau_memory_breakdown(self.handle.raw(), rows.as_mut_ptr(), rows.len(), &raw mut n) };
         if code != 0 {
             return Vec::new();
         }
@@ -263,7 +257,8 @@ fn create(
     tried: String,
 ) -> Result<NonNull<ffi::llama_context>, LoadError> {
     let mut raw = std::ptr::null_mut();
-    // SAFETY: the model is alive and held by the context from here on; the parameters are copied during the call.
+    // SAFETY: the model is alive and held by the context from here on; the parameters are copied
+    // during the call.
     let (code, reasons) =
         log::reasons(|| unsafe { ffi::plateau_context_new(model.raw(), std::ptr::from_ref(params), &raw mut raw) });
     let reason = if code == 0 { reasons } else { ffi::guard_reason(code).to_owned() };
@@ -323,19 +318,10 @@ pub(super) fn thread_count(threads: Option<u32>) -> i32 {
     i32::try_from(threads.max(1)).unwrap_or(i32::MAX)
 }
 
-/// Two threads on one core only get in each other's way, and a container may grant less than the machine has.
+/// Two threads on one core only get in each other's way, and a container may grant less than the
+/// machine has.
 fn physical_cores() -> u32 {
     let granted = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let cores = sysinfo::System::physical_core_count().unwrap_or(granted);
     u32::try_from(cores.min(granted)).unwrap_or(1)
-}
-
-/// Workers that stay alive between graphs; without a pool ggml starts and joins threads for every graph.
-fn thread_pool(n_threads: i32) -> Option<NonNull<ffi::ggml_threadpool>> {
-    // SAFETY: the parameters are a plain struct that the pool copies; the pool is freed by Context::drop.
-    unsafe {
-        let mut params = ffi::ggml_threadpool_params_default(n_threads);
-        params.poll = POLL;
-        NonNull::new(ffi::ggml_threadpool_new(&raw mut params))
-    }
 }

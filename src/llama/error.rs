@@ -18,7 +18,8 @@ pub enum LoadError {
     Cancelled,
 }
 
-/// What llama.cpp (and `model`) say of a file that does not hold the model it claims to hold: parts of messages.
+/// What llama.cpp (and `model`) say of a file that does not hold the model it claims to hold: parts
+/// of messages.
 const FAULTS_OF_THE_FILE: [&str; 16] = [
     "has wrong shape",
     "missing tensor",

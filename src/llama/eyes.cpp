@@ -1,5 +1,5 @@
-// Pictures through mtmd: the encoder, and one picture at a time, as numbers. Texts, markers and files of pictures never come
-// here.
+// Pictures through mtmd: the encoder, and one picture at a time, as numbers. Texts, markers and
+// files of pictures never come here.
 
 #include "guard.h"
 #include "mtmd.h"
@@ -53,8 +53,8 @@ void plateau_eyes_free(mtmd_context * ctx) {
     mtmd_free(ctx);
 }
 
-// Encodes a picture of width x height times RGB. `grid` holds the promised columns and rows and gets the true ones; `dst` has
-// room for as many rows of the model's width.
+// Encodes a picture of width x height times RGB. `grid` holds the promised columns and rows and
+// gets the true ones; `dst` has room for as many rows of the model's width.
 int32_t plateau_eyes_encode(mtmd_context * ctx, uint32_t width, uint32_t height, const uint8_t * rgb, uint32_t * grid,
                             float * dst, size_t n_floats) {
     return guarded([&] {

@@ -1,7 +1,9 @@
-//! The raw edge: the generated bindings, the functions of `guard.cpp` and `eyes.cpp`, and the dynamic loader.
+//! The raw edge: the generated bindings, the functions of `guard.cpp` and `eyes.cpp`, and the
+//! dynamic loader.
 //!
-//! Nothing is wrapped here. Which calls may be made directly: those that cannot throw (getters, the memory's sequence
-//! operations, the batch, frees) or catch for themselves (`llama_get_logits_ith`). All others go through the guard.
+//! Nothing is wrapped here. Which calls may be made directly: those that cannot throw (getters, the
+//! memory's sequence operations, the batch, frees) or catch for themselves
+//! (`llama_get_logits_ith`). All others go through the guard.
 
 #![expect(unsafe_code, reason = "foreign declarations")]
 
@@ -14,7 +16,8 @@ pub const GUARD_OUT_OF_MEMORY: i32 = -100;
 /// Another C++ exception was caught.
 pub const GUARD_EXCEPTION: i32 = -101;
 
-/// One row of `plateau_memory_breakdown`. `name` lives as long as the backend's buffer type, which is for ever.
+/// One row of `plateau_memory_breakdown`. `name` lives as long as the backend's buffer type, which
+/// is for ever.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemoryUseRow {

@@ -1,5 +1,5 @@
-// Keeps C++ exceptions out of Rust: every call of llama.cpp that can throw and does not catch for itself goes through here.
-// Pictures are in `eyes.cpp`.
+// Keeps C++ exceptions out of Rust: every call of llama.cpp that can throw and does not catch for
+// itself goes through here. Pictures are in `eyes.cpp`.
 
 #include "guard.h"
 #include "llama.h"
@@ -21,8 +21,8 @@
 
 namespace {
 
-// The two kinds of memory that a context can have here. Other kinds (sliding windows, sparse attention) have no state that
-// this file can save.
+// The two kinds of memory that a context can have here. Other kinds (sliding windows, sparse
+// attention) have no state that this file can save.
 llama_kv_cache * attention_of(llama_context * ctx) {
     llama_memory_t memory = llama_get_memory(ctx);
     if (auto * hybrid = dynamic_cast<llama_memory_hybrid *>(memory)) {
@@ -52,11 +52,13 @@ llama_memory_recurrent & recurrent(llama_context * ctx) {
     return *memory;
 }
 
-// A sequence beyond those of any context, for rows on their way. Only the attention cache is ever asked about it.
+// A sequence beyond those of any context, for rows on their way. Only the attention cache is ever
+// asked about it.
 constexpr llama_seq_id SCRATCH = LLAMA_MAX_SEQ - 1;
 
-// Copies between a context's tensors and host memory. Those of a card are begun one after the other and waited for together,
-// by the destructor: a state is some hundred copies, and a wait after each costs more than the copies.
+// Copies between a context's tensors and host memory. Those of a card are begun one after the other
+// and waited for together, by the destructor: a state is some hundred copies, and a wait after each
+// costs more than the copies.
 class copies {
 public:
     explicit copies(llama_context * ctx) : ctx(ctx) {}
@@ -84,7 +86,8 @@ public:
     }
 
 private:
-    // The backend of this context whose memory the tensor lies in, where it is a card; its copies follow what it computes.
+    // The backend of this context whose memory the tensor lies in, where it is a card; its copies
+    // follow what it computes.
     ggml_backend_t card_of(const ggml_tensor * tensor) {
         ggml_backend_buffer_t buffer = tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
         if (!buffer || ggml_backend_buffer_is_host(buffer)) {
@@ -108,7 +111,8 @@ private:
     std::vector<ggml_backend_t> begun;
 };
 
-// Writes into a buffer, or only counts where there is none. The buffer is whole when the writer is gone.
+// Writes into a buffer, or only counts where there is none. The buffer is whole when the writer is
+// gone.
 class writer : public llama_io_write_i {
 public:
     writer(llama_context * ctx, uint8_t * dst, size_t size) : copy(ctx), dst(dst), size(size) {}
@@ -127,7 +131,7 @@ public:
 
     size_t n_bytes() override { return used; }
 
-protected:
+private:
     uint8_t * take(size_t n) {
         uint8_t * at = dst ? dst + used : nullptr;
         used += n;
@@ -137,62 +141,107 @@ protected:
         return at;
     }
 
-private:
     copies    copy;
     uint8_t * dst;
     size_t    size;
     size_t    used = 0;
 };
 
-// The rows of SCRATCH as those of a sequence with an id. The cache lists the ids of each cell up to its own number of
-// sequences, so it writes none for SCRATCH, and refuses cells without one when it reads them. After the two counts (streams,
-// cells) come the cells: position, number of ids, in some models 2D positions, the ids.
+// What `scratch_writer` knows of llama_kv_cache::state_write. With another version read that
+// function again, and the expected bytes of tests/native_layout.rs.
+static_assert(LLAMA_STATE_SEQ_VERSION == 4 && LLAMA_SESSION_VERSION == 11, "the layout of saved states has changed");
+static_assert(sizeof(llama_kv_cell_ext) == 12, "the layout of a cell has changed");
+static_assert(sizeof(llama_pos) == 4 && sizeof(llama_seq_id) == 4, "the layout of a cell has changed");
+
+// The rows of SCRATCH as those of a sequence with an id. The cache lists the ids of each cell up to
+// its own number of sequences, so it writes none for SCRATCH, and refuses cells without one when it
+// reads them. Written are, in this order: the number of streams, the number of cells, each cell
+// (position, number of ids, in some models 2D position and token, the ids), and the data. Anything
+// else is an exception: nothing is saved rather than something that cannot be read.
 class scratch_writer : public writer {
 public:
     using writer::writer;
 
     void write(const void * src, size_t n) override {
-        const size_t call = n_calls++;
-        if (call == 1) {
-            std::memcpy(&cells, src, sizeof(cells));
-        }
-        if (call < 2 || (cells == 0 && !open)) {
-            return writer::write(src, n);
-        }
-        if (!open) {
-            open = true;
-            return writer::write(src, n); // the position
-        }
-        const uint32_t one = 1;
-        const llama_seq_id id = 0;
-        if (!counted) {
-            counted = true;
-            return writer::write(&one, sizeof(one));
-        }
-        if (n == sizeof(llama_kv_cell_ext)) {
-            writer::write(src, n);
-            finish_cell(id);
-            return;
-        }
-        // No 2D position: this is what follows the cell.
-        finish_cell(id);
-        if (cells > 0) {
-            open = true;
+        switch (next) {
+            case part::streams:
+                expect(n == sizeof(uint32_t) && number(src) == 1);
+                next = part::cells;
+                break;
+            case part::cells:
+                expect(n == sizeof(uint32_t));
+                cells = number(src);
+                next = cells > 0 ? part::position : part::end;
+                break;
+            case part::position:
+                expect(n == sizeof(llama_pos));
+                next = part::n_ids;
+                break;
+            case part::n_ids: {
+                expect(n == sizeof(uint32_t) && number(src) == 0);
+                next = part::after_n_ids;
+                const uint32_t one = 1;
+                return writer::write(&one, sizeof(one));
+            }
+            case part::after_n_ids:
+                return write_after_n_ids(src, n);
+            case part::transposed:
+                expect(n == sizeof(uint32_t) && number(src) <= 1);
+                next = part::data;
+                break;
+            case part::data:
+                break;
+            case part::end:
+                expect(false);
         }
         writer::write(src, n);
     }
 
-private:
-    void finish_cell(llama_seq_id id) {
-        writer::write(&id, sizeof(id));
-        open = counted = false;
-        --cells;
+    void write_tensor(ggml_tensor * tensor, size_t offset, size_t n) override {
+        expect(next == part::data);
+        writer::write_tensor(tensor, offset, n);
     }
 
-    size_t   n_calls = 0;
-    uint32_t cells   = 0;
-    bool     open    = false;
-    bool     counted = false;
+    // All of it was written.
+    void finish() { expect(next == part::data || next == part::end); }
+
+private:
+    enum class part { streams, cells, position, n_ids, after_n_ids, transposed, data, end };
+
+    static void expect(bool as_known) {
+        if (!as_known) {
+            throw std::runtime_error("the cache writes another layout than is known");
+        }
+    }
+
+    static uint32_t number(const void * src) {
+        uint32_t value;
+        std::memcpy(&value, src, sizeof(value));
+        return value;
+    }
+
+    // The cell's 2D position and token, or, in a model without them, what follows the cell. All
+    // cells are alike.
+    void write_after_n_ids(const void * src, size_t n) {
+        const bool is_ext = n == sizeof(llama_kv_cell_ext);
+        expect(is_ext == has_ext || is_first);
+        has_ext = is_ext;
+        is_first = false;
+        if (is_ext) {
+            writer::write(src, n);
+        }
+        const llama_seq_id id = 0;
+        writer::write(&id, sizeof(id));
+        next = --cells > 0 ? part::position : part::transposed;
+        if (!is_ext) {
+            write(src, n);
+        }
+    }
+
+    part     next     = part::streams;
+    uint32_t cells    = 0;
+    bool     is_first = true;
+    bool     has_ext  = false;
 };
 
 // The bytes are read when the reader is gone.
@@ -234,8 +283,9 @@ struct scratch_rows {
 
 extern "C" {
 
-// Host memory of the first card's driver, which the card copies to and from without a detour; null where there is no card, no
-// such memory, or none left. Not `on_card`: ordinary memory, for tests without one. Freed by `ggml_backend_buffer_free`.
+// Host memory of the first card's driver, which the card copies to and from without a detour; null
+// where there is no card, no such memory, or none left. Not `on_card`: ordinary memory, for tests
+// without one. Freed by `ggml_backend_buffer_free`.
 int32_t plateau_host_memory_new(size_t size, bool on_card, ggml_backend_buffer_t * out) {
     return guarded([&] {
         ggml_backend_dev_t card = on_card ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) : nullptr;
@@ -253,7 +303,8 @@ bool plateau_state_known(llama_context * ctx, bool recurrent_too) {
     return attention_of(ctx) && (!recurrent_too || recurrent_of(ctx));
 }
 
-// The recurrent state of a sequence. `dst` null: only its size. A rollback that waits is part of it.
+// The recurrent state of a sequence. `dst` null: only its size. A rollback that waits is part of
+// it.
 int32_t plateau_recurrent_save(llama_context * ctx, int32_t seq, uint8_t * dst, size_t size, size_t * n_out) {
     return guarded([&] {
         llama_synchronize(ctx);
@@ -287,6 +338,7 @@ int32_t plateau_rows_save(llama_context * ctx, int32_t seq, int32_t p0, int32_t 
         cache.seq_cp(seq, SCRATCH, p0, p1);
         scratch_writer io(ctx, dst, size);
         cache.state_write(io, SCRATCH, 0);
+        io.finish();
         *n_out = io.n_bytes();
         return 0;
     });
@@ -308,7 +360,8 @@ int32_t plateau_rows_restore(llama_context * ctx, int32_t seq, int32_t p0, int32
     });
 }
 
-// `dst` shares the rows 0..p1 of `src`, without a copy. The recurrent state of `dst` is another matter.
+// `dst` shares the rows 0..p1 of `src`, without a copy. The recurrent state of `dst` is another
+// matter.
 int32_t plateau_rows_share(llama_context * ctx, int32_t src, int32_t dst, int32_t p1) {
     return guarded([&] {
         attention(ctx).seq_cp(src, dst, 0, p1);
@@ -316,7 +369,8 @@ int32_t plateau_rows_share(llama_context * ctx, int32_t src, int32_t dst, int32_
     });
 }
 
-// Removes the attention rows from p0 on; the recurrent state stays as it is, which makes no sense but for a moment.
+// Removes the attention rows from p0 on; the recurrent state stays as it is, which makes no sense
+// but for a moment.
 int32_t plateau_rows_remove(llama_context * ctx, int32_t seq, int32_t p0) {
     return guarded([&] {
         attention(ctx).seq_rm(seq, p0, -1);
@@ -324,7 +378,8 @@ int32_t plateau_rows_remove(llama_context * ctx, int32_t seq, int32_t p0) {
     });
 }
 
-// First and last position of the attention rows, last position of the recurrent state; -1 where there are none.
+// First and last position of the attention rows, last position of the recurrent state; -1 where
+// there are none.
 int32_t plateau_state_extent(llama_context * ctx, int32_t seq, int32_t * out) {
     return guarded([&] {
         llama_kv_cache & cache = attention(ctx);
@@ -341,8 +396,8 @@ int32_t plateau_process(llama_context * ctx, llama_batch_ext * batch) {
     return guarded([&] { return llama_process(ctx, LLAMA_PROCESS_TYPE_DECODE, batch); });
 }
 
-// The regular expressions of a pre-tokenizer throw. llama_tokenize answers -n where the buffer is too small, so that its
-// result is handed out apart from the code.
+// The regular expressions of a pre-tokenizer throw. llama_tokenize answers -n where the buffer is
+// too small, so that its result is handed out apart from the code.
 int32_t plateau_tokenize(const llama_vocab * vocab, const char * text, int32_t n_text, llama_token * tokens,
                          int32_t n_tokens, int32_t * n_out) {
     return guarded([&] {
@@ -383,8 +438,9 @@ int32_t plateau_context_new(llama_model * model, const llama_context_params * pa
     });
 }
 
-// The functions of llama-ext.h are C++ and have mangled names; these two do not throw. Of every row: "masked", the rows with
-// outputs alone, copies the first rows of an MTP batch, whichever have outputs.
+// The functions of llama-ext.h are C++ and have mangled names; these two do not throw. Of every
+// row: "masked", the rows with outputs alone, copies the first rows of an MTP batch, whichever have
+// outputs.
 void plateau_export_hidden(llama_context * ctx) {
     llama_set_embeddings_nextn(ctx, /*value=*/true, /*masked=*/false);
 }
@@ -393,7 +449,8 @@ const float * plateau_hidden_row(llama_context * ctx, int32_t row) {
     return llama_get_embeddings_nextn_ith(ctx, row);
 }
 
-// Bytes of one kind of memory: the model's share, the context's (KV cache and recurrent state), and the compute buffers.
+// Bytes of one kind of memory: the model's share, the context's (KV cache and recurrent state), and
+// the compute buffers.
 struct plateau_memory_use {
     const char * name;
     bool         host;

@@ -1,5 +1,6 @@
-//! How the C allocator, which Rust and llama.cpp share, keeps the big short-lived blocks of a server: saved states come and
-//! go by the thousand, and a heap that takes them in between small blocks never gives their room back.
+//! How the C allocator, which Rust and llama.cpp share, keeps the big short-lived blocks of a
+//! server: saved states come and go by the thousand, and a heap that takes them in between small
+//! blocks never gives their room back.
 
 #![expect(unsafe_code, reason = "the allocator's settings have no other interface")]
 
@@ -7,11 +8,13 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES: std::ffi::c_int = 1 << 20;
 
-/// Fixes the size from which blocks are mapped on their own. glibc else raises it to the size of every mapped block that
-/// is freed, up to 32 MiB, and with it takes the next one of that size from the heap.
+/// Fixes the size from which blocks are mapped on their own. glibc else raises it to the size of
+/// every mapped block that is freed, up to 32 MiB, and with it takes the next one of that size from
+/// the heap.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) fn map_big_blocks() {
-    // SAFETY: takes plain numbers, changes only how later blocks are found, and may be called at any time.
+    // SAFETY: takes plain numbers, changes only how later blocks are found, and may be called at
+    // any time.
     let set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES) };
     if set == 0 {
         tracing::warn!("the allocator refused a limit of {MAPPED_BYTES} bytes; freed states may stay in the heap");
@@ -26,8 +29,8 @@ pub(super) fn map_big_blocks() {}
 mod tests {
     use super::*;
 
-    /// A block that is mapped on its own begins right after its header at the begin of a page; one out of a heap begins
-    /// where the block before it ended.
+    /// A block that is mapped on its own begins right after its header at the begin of a page; one
+    /// out of a heap begins where the block before it ended.
     fn is_mapped(block: &[u8]) -> bool {
         const PAGE: usize = 4096;
         const HEADER: usize = 2 * size_of::<usize>();

@@ -1,7 +1,8 @@
-//! The switches and counters of the kernels that a plug-in adds to ggml: which are on, how often each ran.
+//! The switches and counters of the kernels that a plug-in adds to ggml: which are on, how often
+//! each ran.
 //!
-//! A plug-in of ours exports five C functions beside ggml's two (vendor/kernels/src/registry.h). Deliberately absent: what a
-//! kernel does; the plug-in decides that per tensor.
+//! A plug-in of ours exports five C functions beside ggml's two (vendor/kernels/src/registry.h).
+//! Deliberately absent: what a kernel does; the plug-in decides that per tensor.
 
 #![expect(unsafe_code, reason = "functions of a loaded library")]
 
@@ -13,7 +14,8 @@ use super::ffi;
 /// The crate whose ggml this executable carries, as a plug-in names it.
 pub const CORE: &str = concat!("llama-cpp-sys-2 ", env!("PLATEAU_CORE_VERSION"));
 
-/// The plug-in that is loaded. One at most: a second CUDA backend in a process would be a second owner of the cards.
+/// The plug-in that is loaded. One at most: a second CUDA backend in a process would be a second
+/// owner of the cards.
 static LOADED: OnceLock<Exports> = OnceLock::new();
 
 /// A kernel of the loaded plug-in.
@@ -40,7 +42,8 @@ pub struct Exports {
 type Configure = unsafe extern "C" fn(*const c_char, *mut c_char, c_int) -> c_int;
 type Report = unsafe extern "C" fn(*mut c_char, c_int) -> c_int;
 
-/// The card's driver takes memory of the host as its own, to copy to and from it without a detour, and lets go of it.
+/// The card's driver takes memory of the host as its own, to copy to and from it without a detour,
+/// and lets go of it.
 #[derive(Clone, Copy)]
 pub(super) struct HostMemory {
     /// Beginning and bytes; 0, or nothing is changed.
@@ -49,14 +52,16 @@ pub(super) struct HostMemory {
 }
 
 impl Exports {
-    /// Looks the functions up. `Ok(None)`: a plug-in without kernels of its own. An error names both versions where the
-    /// plug-in was built for another ggml than this executable's: its structs may be laid out otherwise.
+    /// Looks the functions up. `Ok(None)`: a plug-in without kernels of its own. An error names
+    /// both versions where the plug-in was built for another ggml than this executable's: its
+    /// structs may be laid out otherwise.
     ///
     /// # Safety
-    /// `library` is a handle of `dlopen`. The functions may be called as long as the library stays loaded.
+    /// `library` is a handle of `dlopen`. The functions may be called as long as the library stays
+    /// loaded.
     pub unsafe fn find(library: *mut c_void) -> Result<Option<Exports>, String> {
-        // SAFETY: the handle is open; the names are NUL-terminated. The types are those of registry.h, which change only
-        // together with this file.
+        // SAFETY: the handle is open; the names are NUL-terminated. The types are those of
+        // registry.h, which change only together with this file.
         unsafe {
             let core = ffi::dlsym(library, c"plateau_kernels_core".as_ptr());
             if core.is_null() {
@@ -90,7 +95,8 @@ impl Exports {
     pub fn configure(&self, switches: &str) -> Result<(), String> {
         let switches = CString::new(switches).map_err(|error| error.to_string())?;
         let mut reason = [0 as c_char; 256];
-        // SAFETY: both buffers outlive the call, the size is the buffer's; the plug-in writes a NUL-terminated text or nothing.
+        // SAFETY: both buffers outlive the call, the size is the buffer's; the plug-in writes a
+        // NUL-terminated text or nothing.
         let (code, reason) = unsafe {
             let code = (self.configure)(switches.as_ptr(), reason.as_mut_ptr(), reason.len() as c_int);
             (code, CStr::from_ptr(reason.as_ptr()).to_string_lossy().into_owned())
@@ -101,7 +107,8 @@ impl Exports {
     /// The kernels and their counts now.
     pub fn kernels(&self) -> Vec<Kernel> {
         let mut text = vec![0_u8; 4096];
-        // SAFETY: the buffer outlives the call and its size is given; the plug-in ends the text with a NUL within it.
+        // SAFETY: the buffer outlives the call and its size is given; the plug-in ends the text
+        // with a NUL within it.
         unsafe { (self.report)(text.as_mut_ptr().cast(), text.len() as c_int) };
         let text = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy).unwrap_or_default();
         text.lines().filter_map(parse).collect()
@@ -109,7 +116,8 @@ impl Exports {
 
     /// Makes these the kernels that `kernels` tells of.
     pub fn keep(self) {
-        // A plug-in that comes second is not ours to count: `load_plugins` takes one file of a backend.
+        // A plug-in that comes second is not ours to count: `load_plugins` takes one file of a
+        // backend.
         let _ = LOADED.set(self);
     }
 }

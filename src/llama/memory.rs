@@ -1,17 +1,22 @@
 //! The memory of the sequences: which positions each holds, and the only place that removes some.
 //!
-//! llama.cpp accepts operations that leave a recurrent state silently wrong. `Bookkeeping` knows what is safe, from nothing
-//! but the rows that were processed; `Memory` calls llama.cpp only for what it allows:
-//! - A rollback uses the snapshots of the last batch. Cutting more tokens than that batch had (less one) would read
-//!   snapshots of an older batch, and llama.cpp says yes to it.
+//! llama.cpp accepts operations that leave a recurrent state silently wrong. `Bookkeeping` knows
+//! what is safe, from nothing but the rows that were processed; `Memory` calls llama.cpp only for
+//! what it allows:
+//! - A rollback uses the snapshots of the last batch. Cutting more tokens than that batch had (less
+//!   one) would read snapshots of an older batch, and llama.cpp says yes to it.
 //! - A batch without this sequence may move its state to another cell, without the snapshots.
 //! - A second rollback before the next batch is refused by llama.cpp, and here before it is asked.
 //!
-//! Deliberately absent: copying a sequence (wrong while a rollback is pending), shifting positions (aborts with M-RoPE).
+//! Deliberately absent: copying a sequence (wrong while a rollback is pending), shifting positions
+//! (aborts with M-RoPE).
 
 #![expect(unsafe_code, reason = "calls the sequence operations")]
 
+use std::rc::Rc;
+
 use super::ffi;
+use super::handle::Handle;
 use crate::engine::BatchRow;
 use crate::units::{Pos, SeqId};
 
@@ -22,7 +27,8 @@ struct Sequence {
     next: u32,
     /// The last row is one of a picture that goes on.
     inside: bool,
-    /// Tokens at the end of the last batch, whose snapshots are still good: their positions have no gaps.
+    /// Tokens at the end of the last batch, whose snapshots are still good: their positions have no
+    /// gaps.
     fresh_rows: u32,
     /// A rollback waits for the next batch.
     pending: bool,
@@ -45,7 +51,8 @@ pub enum Cut {
 #[derive(Clone, Debug)]
 pub struct Bookkeeping {
     sequences: Vec<Sequence>,
-    /// `Some(n)`: recurrent layers that keep the states after the last `n + 1` tokens of a batch. `None`: attention only.
+    /// `Some(n)`: recurrent layers that keep the states after the last `n + 1` tokens of a batch.
+    /// `None`: attention only.
     snapshots: Option<u32>,
 }
 
@@ -156,13 +163,17 @@ impl Bookkeeping {
 pub struct Memory {
     raw: ffi::llama_memory_t,
     books: Bookkeeping,
+    /// Whose memory it is.
+    _context: Rc<Handle>,
 }
 
 impl Memory {
-    /// # Safety
-    /// `raw` is the memory of a context that outlives this value, and nothing else operates on it.
-    pub(super) unsafe fn new(raw: ffi::llama_memory_t, books: Bookkeeping) -> Memory {
-        Memory { raw, books }
+    /// `None` where the model has no memory: it does not generate. To be made once of a context:
+    /// two would know half each.
+    pub(super) fn new(context: Rc<Handle>, books: Bookkeeping) -> Option<Memory> {
+        // SAFETY: the context is alive.
+        let raw = unsafe { ffi::llama_get_memory(context.raw()) };
+        (!raw.is_null()).then(|| Memory { raw, books, _context: context })
     }
 
     pub fn books(&self) -> &Bookkeeping {
@@ -177,7 +188,8 @@ impl Memory {
         self.books.lost(rows);
     }
 
-    /// `seq` was processed up to `next`, in a context without recurrent layers, whose past does not matter.
+    /// `seq` was processed up to `next`, in a context without recurrent layers, whose past does not
+    /// matter.
     pub(super) fn reached(&mut self, seq: SeqId, next: Pos) {
         self.books.reached(seq, next);
     }
@@ -195,8 +207,9 @@ impl Memory {
             Cut::Whole | Cut::Tail => {}
         }
         let (Ok(id), Ok(first)) = (i32::try_from(seq.0), i32::try_from(from.0)) else { return false };
-        // SAFETY: the memory is alive (see `new`), and the bookkeeping knows the sequence, so its id is in range. Removing
-        // to the end, p1 = -1, never asserts; the call allocates nothing of note.
+        // SAFETY: the memory is a part of the context that this value holds, and the bookkeeping
+        // knows the sequence, so its id is in range. Removing to the end, p1 = -1, never asserts;
+        // the call allocates nothing of note.
         let removed = unsafe { ffi::llama_memory_seq_rm(self.raw, id, first, -1) };
         if removed {
             self.books.was_cut(seq, from);

@@ -1,7 +1,8 @@
-//! A loaded model: weights and vocabulary, shared by the context that computes and the tokenizer that encodes.
+//! A loaded model: weights and vocabulary, shared by the context that computes and the tokenizer
+//! that encodes.
 //!
-//! Files pass the Rust parser first, all parts of a split file; nothing malformed reaches llama.cpp. What is computed with
-//! the weights is the context's affair.
+//! Files pass the Rust parser first, all parts of a split file; nothing malformed reaches
+//! llama.cpp. What is computed with the weights is the context's affair.
 
 #![expect(unsafe_code, reason = "owns a llama_model")]
 
@@ -25,24 +26,25 @@ pub struct Model {
     vocab: VocabFacts,
 }
 
-// SAFETY: llama_model is only read after loading: contexts take it as const, the vocabulary functions used here are
-// documented as thread-safe, and it is freed by whichever thread drops the last reference. llama_init_from_model may write
-// one number of it (n_ctx_train, under YaRN); contexts are created on the engine thread alone, and nothing else reads that
-// number.
+// SAFETY: llama_model is only read after loading: contexts take it as const, the vocabulary
+// functions used here are documented as thread-safe, and it is freed by whichever thread drops the
+// last reference. llama_init_from_model may write one number of it (n_ctx_train, under YaRN);
+// contexts are created on the engine thread alone, and nothing else reads that number.
 unsafe impl Send for Model {}
 // SAFETY: as above.
 unsafe impl Sync for Model {}
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // SAFETY: contexts hold an Arc of the model, so none is left; the pointer came from the loader and is freed once.
+        // SAFETY: contexts hold an Arc of the model, so none is left; the pointer came from the
+        // loader and is freed once.
         unsafe { ffi::llama_model_free(self.raw.as_ptr()) }
     }
 }
 
 impl Model {
-    /// Loads the model that `config` names, or the embedded one, without its MTP head. `progress` gets 0..=1 and stops the load
-    /// by `false`.
+    /// Loads the model that `config` names, or the embedded one, without its MTP head. `progress`
+    /// gets 0..=1 and stops the load by `false`.
     pub fn load(config: &ModelConfig, progress: &mut dyn FnMut(f32) -> bool) -> Result<Arc<Model>, LoadError> {
         Model::load_parts(config, &mut |_| false, progress)
     }
@@ -111,8 +113,8 @@ fn load_file(path: &Path, name: &str, wishes: Wishes<'_>) -> Result<Arc<Model>, 
         let raw_vocab = ffi::llama_model_get_vocab(raw.as_ptr());
         (raw_vocab, ffi::llama_vocab_n_tokens(raw_vocab))
     };
-    // llama.cpp knows more texts that end a generation than the file says; its list is the one that counts.
-    // SAFETY: every id is in 0..n_vocab.
+    // llama.cpp knows more texts that end a generation than the file says; its list is the one that
+    // counts. SAFETY: every id is in 0..n_vocab.
     vocab.eog = (0..n_vocab).filter(|id| unsafe { ffi::llama_vocab_is_eog(raw_vocab, *id) }).map(token).collect();
     let model = Model { raw, facts, vocab };
     if n_vocab as usize != model.vocab.tokens.len() {
@@ -142,7 +144,8 @@ fn load_native(
     let failed = |reason: String| LoadError::Model { model: name.to_owned(), tried: tried(config), reason };
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
     let mut watch = Watch { progress, cancelled: false };
-    // With no layer on a card, the card is left alone altogether: an empty list instead of "all devices".
+    // With no layer on a card, the card is left alone altogether: an empty list instead of "all
+    // devices".
     let mut no_devices = [std::ptr::null_mut()];
     if config.gpu_layers == Some(0) {
         params.devices = no_devices.as_mut_ptr();
@@ -150,8 +153,8 @@ fn load_native(
     params.progress_callback = Some(on_progress);
     params.progress_callback_user_data = (&raw mut watch).cast::<c_void>();
     let mut model = std::ptr::null_mut();
-    // SAFETY: path, parameters, device list, watch and result all outlive the call, and the loader keeps none of them: the
-    // callback is used while loading only.
+    // SAFETY: path, parameters, device list, watch and result all outlive the call, and the loader
+    // keeps none of them: the callback is used while loading only.
     let (code, reasons) =
         log::reasons(|| unsafe { ffi::plateau_model_load(c_path.as_ptr(), &raw const params, &raw mut model) });
     match NonNull::new(model) {
@@ -165,7 +168,8 @@ fn load_native(
 fn model_params(config: &ModelConfig) -> ffi::llama_model_params {
     // SAFETY: returns a struct by value.
     let mut params = unsafe { ffi::llama_model_default_params() };
-    // The memory plan counts the first card alone, so the model goes there and is not spread over all cards.
+    // The memory plan counts the first card alone, so the model goes there and is not spread over
+    // all cards.
     params.split_mode = ffi::LLAMA_SPLIT_MODE_NONE;
     params.main_gpu = 0;
     params.n_gpu_layers = config.gpu_layers.map_or(-1, |layers| i32::try_from(layers).unwrap_or(i32::MAX));
@@ -185,8 +189,8 @@ struct Watch<'a> {
 }
 
 unsafe extern "C" fn on_progress(done: f32, data: *mut c_void) -> bool {
-    // SAFETY: `data` is the Watch of `load_native`, which waits for the loader and touches it only afterwards; the loader
-    // reports from the thread that called it.
+    // SAFETY: `data` is the Watch of `load_native`, which waits for the loader and touches it only
+    // afterwards; the loader reports from the thread that called it.
     let watch = unsafe { &mut *data.cast::<Watch<'_>>() };
     // A panic must not travel through C++; it cancels the load.
     let go_on = catch_unwind(AssertUnwindSafe(|| (watch.progress)(done))).unwrap_or(false);

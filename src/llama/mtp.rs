@@ -1,20 +1,21 @@
 //! The MTP head: guesses the tokens after the next one from the trunk's hidden states.
 //!
-//! Its layer has a KV cache of its own, in which the row of a token is made from that token and the trunk's hidden state one
-//! position before it. So every row that the trunk has processed must follow here; those that have not yet are the backlog of
-//! a sequence. It is processed with the first pass of the next draft, whose weights are read anyway, or in one go when it has
-//! grown to `BACKLOG_ROWS`: a sequence that does not draft costs little.
+//! Its layer has a KV cache of its own, in which the row of a token is made from that token and the
+//! trunk's hidden state one position before it. So every row that the trunk has processed must
+//! follow here; those that have not yet are the backlog of a sequence. It is processed with the
+//! first pass of the next draft, whose weights are read anyway, or in one go when it has grown to
+//! `BACKLOG_ROWS`: a sequence that does not draft costs little.
 //!
-//! Pictures are not for it: the head was trained on the text alone, so their rows are left out, and the token after a picture
-//! goes with the state behind the token before it. Positions have gaps there, as the trunk's do.
+//! Pictures are not for it: the head was trained on the text alone, so their rows are left out, and
+//! the token after a picture goes with the state behind the token before it. Positions have gaps
+//! there, as the trunk's do.
 //!
-//! What a draft leaves in the cache beyond its first row was made from the head's own hidden states, not the trunk's, and is
-//! dropped. Nothing here can change an answer, only how many drafts are accepted; errors end the draft and no request.
-
-#![expect(unsafe_code, reason = "takes the head's context apart into its batch and memory")]
+//! What a draft leaves in the cache beyond its first row was made from the head's own hidden
+//! states, not the trunk's, and is dropped. Nothing here can change an answer, only how many drafts
+//! are accepted; errors end the draft and no request.
 
 use super::batch::Batch;
-use super::context::{Context, MtpCache};
+use super::context::{Context, MtpCache, Parts};
 use super::error::LoadError;
 use super::memory::Memory;
 use super::state::{Extent, StateError};
@@ -22,11 +23,11 @@ use crate::config::EngineConfig;
 use crate::engine::{BatchRow, DraftRow, PromptItem};
 use crate::units::{Pos, SeqId, Token};
 
-/// Rows that a sequence may have waiting before they are processed without a draft: an answer of usual length that drafts
-/// nothing then costs nothing here. More would only make the first draft after them slower (10 MiB of states in a 27B model).
+/// Rows that a sequence may have waiting before they are processed without a draft: an answer of
+/// usual length that drafts nothing then costs nothing here. More would only make the first draft
+/// after them slower (10 MiB of states in a 27B model).
 const BACKLOG_ROWS: usize = 512;
 
-/// Fields are dropped in order: the context last.
 pub(super) struct MtpHead {
     batch: Batch,
     memory: Memory,
@@ -55,7 +56,8 @@ struct Tail {
     drafting: Option<u32>,
     /// The token that it began with, and its position.
     first: (Token, u32),
-    /// The first token of the last draft: its row, after the backlog, is in the cache before the trunk has processed it.
+    /// The first token of the last draft: its row, after the backlog, is in the cache before the
+    /// trunk has processed it.
     ahead: Option<(Token, u32)>,
     /// Rows of its past are missing: a state of it would be a lie.
     torn: bool,
@@ -105,16 +107,8 @@ impl Tail {
 }
 
 impl MtpHead {
-    /// # Safety
-    /// It must be dropped before `trunk`.
-    pub(super) unsafe fn new(trunk: &Context, config: &EngineConfig, cache: MtpCache) -> Result<MtpHead, LoadError> {
-        // SAFETY: the caller drops this value, and so its context, before the trunk.
-        let mut context = unsafe { Context::mtp(trunk, config, cache)? };
-        // SAFETY: batch and memory are kept beside the context and dropped before it; `parts` is called once.
-        let (batch, memory) = unsafe { context.parts() }.ok_or_else(|| LoadError::Context {
-            tried: "batch and memory of the MTP head".to_owned(),
-            reason: "out of memory".to_owned(),
-        })?;
+    pub(super) fn new(trunk: &Context, config: &EngineConfig, cache: MtpCache) -> Result<MtpHead, LoadError> {
+        let Parts { context, batch, memory } = Context::open_mtp(trunk, config, cache)?;
         let n_embd = context.model().facts().n_embd as usize;
         let sequences = (0..context.n_seq_max()).map(|_| Tail::new(n_embd)).collect();
         Ok(MtpHead { batch, memory, sequences, guesses: Vec::new(), context })
@@ -187,7 +181,8 @@ impl MtpHead {
         }
     }
 
-    /// One pass. llama.cpp's code, or the guard's; -1 where a row does not fit what was drafted before.
+    /// One pass. llama.cpp's code, or the guard's; -1 where a row does not fit what was drafted
+    /// before.
     pub(super) fn draft(&mut self, rows: &[DraftRow]) -> i32 {
         self.guesses.clear();
         let known = |row: &DraftRow| self.sequences.get(row.seq.0 as usize);
@@ -226,7 +221,8 @@ impl MtpHead {
         self.context.logits(*self.guesses.get(row)?)
     }
 
-    /// Puts the row and, at the begin of a draft, the backlog of its sequence into the batch. Returns the number of rows.
+    /// Puts the row and, at the begin of a draft, the backlog of its sequence into the batch.
+    /// Returns the number of rows.
     fn push(&mut self, row: &DraftRow) -> Option<usize> {
         let tail = &self.sequences[row.seq.0 as usize];
         let own = BatchRow { seq: row.seq, pos: row.pos, item: PromptItem::Token(row.token), output: true };
@@ -253,7 +249,8 @@ impl MtpHead {
         self.memory.reached(row.seq, Pos(row.pos.0 + 1));
     }
 
-    /// Drops what the draft of a sequence left behind, but for its first row, which is as good as any.
+    /// Drops what the draft of a sequence left behind, but for its first row, which is as good as
+    /// any.
     fn end_draft(&mut self, seq: usize) {
         let Some(tail) = self.sequences.get_mut(seq) else { return };
         if tail.drafting.take().is_some() {
@@ -290,8 +287,8 @@ impl MtpHead {
         self.sequences[seq].caught_up();
     }
 
-    /// Brings the head's cache up to the trunk's end `end`, so that its rows can be saved. Returns the hidden state that it
-    /// goes on from, and where its rows lie.
+    /// Brings the head's cache up to the trunk's end `end`, so that its rows can be saved. Returns
+    /// the hidden state that it goes on from, and where its rows lie.
     pub(super) fn save(&mut self, seq: SeqId, end: Pos) -> Result<(Vec<u8>, Option<Extent>), StateError> {
         self.settle(seq.0 as usize);
         let Some(tail) = self.sequences.get(seq.0 as usize) else { return Err(StateError(-1)) };
@@ -331,8 +328,8 @@ impl MtpHead {
         Ok(())
     }
 
-    /// A pass failed: what the head knows of the sequence is unknown. It begins anew behind it, without its past: guesses get
-    /// worse, nothing else.
+    /// A pass failed: what the head knows of the sequence is unknown. It begins anew behind it,
+    /// without its past: guesses get worse, nothing else.
     fn lost(&mut self, seq: usize) {
         tracing::debug!(seq, "the MTP head lost a sequence");
         self.memory.truncate(SeqId(seq as u32), Pos(0));

@@ -1,10 +1,12 @@
-//! Host memory that the card copies to and from at the speed of the bus, for saved states; ordinary memory goes through a buffer
-//! of the driver, and a fresh page of it costs the engine a fault for every 4 KiB.
+//! Host memory that the card copies to and from at the speed of the bus, for saved states; ordinary
+//! memory goes through a buffer of the driver, and a fresh page of it costs the engine a fault for
+//! every 4 KiB.
 //!
-//! With a plug-in of ours memory of this process is written once and then made known to the driver, which is quick. Without one
-//! the driver makes such memory; that takes a tenth of a second, and other calls wait meanwhile. In both cases a thread has
-//! blocks ready of each size that was asked for lately, and makes new ones when the copy that one was taken for is over. Who
-//! asks never waits: where no block is ready, the state lies in ordinary memory.
+//! With a plug-in of ours memory of this process is written once and then made known to the driver,
+//! which is quick. Without one the driver makes such memory; that takes a tenth of a second, and
+//! other calls wait meanwhile. In both cases a thread has blocks ready of each size that was asked
+//! for lately, and makes new ones when the copy that one was taken for is over. Who asks never
+//! waits: where no block is ready, the state lies in ordinary memory.
 
 #![expect(unsafe_code, reason = "buffers of ggml, and memory that a plug-in makes known to the driver")]
 
@@ -23,7 +25,8 @@ use crate::engine::{DeviceMemory, StateBytes};
 const LEAST_BYTES: usize = 1 << 20;
 /// Blocks of a size that are kept ready.
 const N_READY: usize = 3;
-/// So long nothing may have been asked for before the driver makes a block, and again before the next one.
+/// So long nothing may have been asked for before the driver makes a block, and again before the
+/// next one.
 const QUIET: Duration = Duration::from_millis(150);
 /// The same where blocks are made here and only made known to it.
 const SHORT_QUIET: Duration = Duration::from_millis(15);
@@ -33,6 +36,8 @@ const ALIGNMENT: usize = 2 << 20;
 const N_SIZES: usize = 4;
 /// Blocks that came back and wait for the next order of their size.
 const N_IDLE: usize = 3;
+/// So long after a refusal no block of that size is asked for again.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Sizes of blocks: four to a power of two, so that states of nearly the same length share one.
 fn size_for(n_bytes: usize) -> usize {
@@ -83,8 +88,8 @@ enum Owner {
     Heap { layout: Layout, host: HostMemory },
 }
 
-// SAFETY: the memory belongs to this value alone. ggml's buffers of host memory may be used and freed on any thread, and so may
-// the heap and the plug-in's functions.
+// SAFETY: the memory belongs to this value alone. ggml's buffers of host memory may be used and
+// freed on any thread, and so may the heap and the plug-in's functions.
 unsafe impl Send for Raw {}
 // SAFETY: through a shared reference its bytes are read alone.
 unsafe impl Sync for Raw {}
@@ -92,11 +97,13 @@ unsafe impl Sync for Raw {}
 impl Drop for Raw {
     fn drop(&mut self) {
         match self.owner {
-            // SAFETY: allocated by `from_driver`, freed here alone; the backends that own the memory are never unloaded.
+            // SAFETY: allocated by `from_driver`, freed here alone; the backends that own the
+            // memory are never unloaded.
             Owner::Buffer(buffer) => unsafe { ffi::ggml_backend_buffer_free(buffer) },
-            // SAFETY: allocated with this layout and registered by `registered`; no copy to or from it is under way, since
-            // whoever begins one waits for it before giving the block back. Memory that the driver does not let go of would
-            // be freed under its entries, so it is kept.
+            // SAFETY: allocated with this layout and registered by `registered`; no copy to or from
+            // it is under way, since whoever begins one waits for it before giving the block back.
+            // Memory that the driver does not let go of would be freed under its entries, so it is
+            // kept.
             Owner::Heap { layout, host } => unsafe {
                 if (host.unregister)(self.base.as_ptr().cast()) == 0 {
                     std::alloc::dealloc(self.base.as_ptr(), layout);
@@ -110,8 +117,9 @@ fn registered(host: HostMemory, size: usize) -> Option<Raw> {
     let layout = Layout::from_size_align(size, ALIGNMENT).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the layout is not empty.
     let base = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
-    // SAFETY: `size` bytes from `base` on were just allocated, and nobody else has them. Advice changes no contents; where the
-    // kernel has no large pages, it refuses and small ones do. The plug-in's function takes any memory of this process.
+    // SAFETY: `size` bytes from `base` on were just allocated, and nobody else has them. Advice
+    // changes no contents; where the kernel has no large pages, it refuses and small ones do. The
+    // plug-in's function takes any memory of this process.
     let known = unsafe {
         #[cfg(target_os = "linux")]
         libc::madvise(base.as_ptr().cast(), size, libc::MADV_HUGEPAGE);
@@ -151,7 +159,15 @@ enum Order {
     End,
 }
 
-/// A block that is out. Dropped, it goes back to the thread, which keeps or frees it: freeing takes as long as getting one.
+/// The answer to `Order::New`: each order gets exactly one.
+enum Made {
+    Block(Raw),
+    /// There is no memory for a block of this size.
+    Refused(usize),
+}
+
+/// A block that is out. Dropped, it goes back to the thread, which keeps or frees it: freeing takes
+/// as long as getting one.
 struct Block {
     /// Taken in `drop` alone.
     raw: Option<Raw>,
@@ -161,7 +177,8 @@ struct Block {
 impl DeviceMemory for Block {
     fn bytes(&self) -> &[u8] {
         let Some(raw) = &self.raw else { return &[] };
-        // SAFETY: `size` initialised bytes, which this value alone has; the borrow of `self` keeps them unchanged.
+        // SAFETY: `size` initialised bytes, which this value alone has; the borrow of `self` keeps
+        // them unchanged.
         unsafe { std::slice::from_raw_parts(raw.base.as_ptr(), raw.size) }
     }
 
@@ -181,12 +198,15 @@ impl Drop for Block {
     }
 }
 
-/// Gives out memory for states.
+/// Gives out memory for states. Neither channel has a fixed capacity, so that nobody waits at one.
+/// The thread takes orders at once and keeps `N_SIZES` times `N_READY`; what comes back is what
+/// states hold.
 pub(super) struct PinnedMemory {
     orders: Sender<Order>,
-    ready: Receiver<Raw>,
+    made: Receiver<Made>,
     here: Vec<Raw>,
     sizes: VecDeque<Wanted>,
+    retry: Duration,
     /// Taken in `drop` alone.
     thread: Option<JoinHandle<()>>,
 }
@@ -194,19 +214,27 @@ pub(super) struct PinnedMemory {
 /// A size that was asked for lately.
 struct Wanted {
     size: usize,
-    /// Blocks of it on their way.
+    /// Orders that are not answered yet.
     n_ordered: usize,
+    /// When the last order was refused, unless one was filled since.
+    refused: Option<Instant>,
+}
+
+impl Wanted {
+    fn new(size: usize) -> Wanted {
+        Wanted { size, n_ordered: 0, refused: None }
+    }
 }
 
 impl PinnedMemory {
     /// `None` where no thread can be had. `expected`: lengths of states that will be asked for.
     pub fn start(source: Source, expected: &[usize]) -> Option<PinnedMemory> {
         let (orders, inbox) = channel();
-        let (outbox, ready) = channel();
+        let (outbox, made) = channel();
         let thread = std::thread::Builder::new().name("state-memory".to_owned());
         let thread = thread.spawn(move || Stock::new(source, outbox).run(&inbox)).ok()?;
         let (here, sizes) = (Vec::new(), VecDeque::new());
-        let mut memory = PinnedMemory { orders, ready, here, sizes, thread: Some(thread) };
+        let mut memory = PinnedMemory { orders, made, here, sizes, retry: RETRY, thread: Some(thread) };
         expected.iter().filter(|n| **n >= LEAST_BYTES).for_each(|n| memory.restock(size_for(*n)));
         Some(memory)
     }
@@ -216,11 +244,8 @@ impl PinnedMemory {
         if n_bytes < LEAST_BYTES {
             return StateBytes::zeros(n_bytes);
         }
-        while let Ok(raw) = self.ready.try_recv() {
-            if let Some(wanted) = self.sizes.iter_mut().find(|wanted| wanted.size == raw.size) {
-                wanted.n_ordered = wanted.n_ordered.saturating_sub(1);
-            }
-            self.here.push(raw);
+        while let Ok(made) = self.made.try_recv() {
+            self.arrived(made);
         }
         let size = size_for(n_bytes);
         let fits = |raw: &Raw| (size..=2 * size).contains(&raw.size);
@@ -233,12 +258,28 @@ impl PinnedMemory {
         }
     }
 
-    /// Has blocks of this size made ready, and gives up those of a size that nobody asked for lately.
+    fn arrived(&mut self, made: Made) {
+        let size = match &made {
+            Made::Block(raw) => raw.size,
+            Made::Refused(size) => *size,
+        };
+        if let Some(wanted) = self.sizes.iter_mut().find(|wanted| wanted.size == size) {
+            wanted.n_ordered = wanted.n_ordered.saturating_sub(1);
+            wanted.refused = matches!(made, Made::Refused(_)).then(Instant::now);
+        }
+        if let Made::Block(raw) = made {
+            self.here.push(raw);
+        }
+    }
+
+    /// Has blocks of this size made ready, and gives up those of a size that nobody asked for
+    /// lately.
     fn restock(&mut self, size: usize) {
         let known = self.sizes.iter().position(|wanted| wanted.size == size);
-        let mut wanted = known.and_then(|i| self.sizes.remove(i)).unwrap_or(Wanted { size, n_ordered: 0 });
+        let mut wanted = known.and_then(|i| self.sizes.remove(i)).unwrap_or(Wanted::new(size));
         let n_here = self.here.iter().filter(|raw| raw.size == size).count();
-        for _ in n_here + wanted.n_ordered..N_READY {
+        let n_wanted = if wanted.refused.is_some_and(|at| at.elapsed() < self.retry) { 0 } else { N_READY };
+        for _ in n_here + wanted.n_ordered..n_wanted {
             wanted.n_ordered += usize::from(self.orders.send(Order::New(size)).is_ok());
         }
         self.sizes.push_front(wanted);
@@ -251,7 +292,8 @@ impl PinnedMemory {
     }
 }
 
-/// Waits for the thread: memory that it freed while the process ends could meet a driver that is gone.
+/// Waits for the thread: memory that it freed while the process ends could meet a driver that is
+/// gone.
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         if self.orders.send(Order::End).is_ok()
@@ -266,16 +308,17 @@ impl Drop for PinnedMemory {
 /// The thread's side. Blocks that come back later than its end are freed by who drops them.
 struct Stock {
     source: Source,
-    outbox: Sender<Raw>,
+    outbox: Sender<Made>,
     idle: VecDeque<Raw>,
     /// Sizes that are to be made.
     pending: VecDeque<usize>,
-    failed: bool,
+    /// The last block could not be made, and that was said.
+    refused: bool,
 }
 
 impl Stock {
-    fn new(source: Source, outbox: Sender<Raw>) -> Stock {
-        Stock { source, outbox, idle: VecDeque::new(), pending: VecDeque::new(), failed: false }
+    fn new(source: Source, outbox: Sender<Made>) -> Stock {
+        Stock { source, outbox, idle: VecDeque::new(), pending: VecDeque::new(), refused: false }
     }
 
     fn run(mut self, inbox: &Receiver<Order>) {
@@ -286,8 +329,8 @@ impl Stock {
             };
             match order {
                 Ok(Order::New(size)) => match self.idle.iter().position(|raw| raw.size == size) {
-                    Some(i) => self.idle.remove(i).into_iter().for_each(|raw| self.hand_out(raw)),
-                    None => self.pending.push_back(size),
+                    Some(i) => self.idle.remove(i).into_iter().for_each(|raw| self.answer(Made::Block(raw))),
+                    None => self.order(size),
                 },
                 Ok(Order::Back(raw)) => {
                     self.idle.push_back(raw);
@@ -301,33 +344,45 @@ impl Stock {
         }
     }
 
+    /// Beyond as many as all sizes can want, the oldest order is for a size that nobody asks for
+    /// any more.
+    fn order(&mut self, size: usize) {
+        self.pending.push_back(size);
+        if self.pending.len() > N_SIZES * N_READY
+            && let Some(oldest) = self.pending.pop_front()
+        {
+            self.answer(Made::Refused(oldest));
+        }
+    }
+
     fn make_one(&mut self) {
         let Some(size) = self.pending.pop_front() else { return };
         let began = Instant::now();
         match self.source.allocate(size) {
             Some(raw) => {
                 tracing::debug!(size, ms = began.elapsed().as_millis() as u64, "a block for states was made");
-                self.hand_out(raw);
+                self.refused = false;
+                self.answer(Made::Block(raw));
             }
-            // The order is never filled, so that none follows it.
-            None if self.failed => {}
             None => {
-                self.failed = true;
-                tracing::warn!(size, "no host memory from the card's driver; states lie in ordinary memory");
+                if !std::mem::replace(&mut self.refused, true) {
+                    tracing::warn!(size, "no host memory from the driver; states lie in ordinary memory");
+                }
+                self.answer(Made::Refused(size));
             }
         }
     }
 
-    fn hand_out(&self, raw: Raw) {
+    fn answer(&self, made: Made) {
         // Nobody there any more: the error holds the memory, and dropping it frees it.
-        drop(self.outbox.send(raw));
+        drop(self.outbox.send(made));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::{c_int, c_void};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
 
@@ -371,15 +426,55 @@ mod tests {
         assert_eq!(N_REGISTERED.load(Ordering::SeqCst), 0);
     }
 
+    /// Long enough for a block on any machine; a test that waits longer has failed.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
     /// Asks until a block is there: the thread makes it ready some time.
     fn lent(memory: &mut PinnedMemory, n_bytes: usize) -> StateBytes {
-        loop {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             let bytes = memory.take(n_bytes);
             if bytes.footprint() != n_bytes {
                 return bytes;
             }
-            std::thread::yield_now();
+            // Wakes with the next block.
+            if let Ok(made) = memory.made.recv_timeout(Duration::from_millis(20)) {
+                memory.arrived(made);
+            }
         }
+        panic!("no block of {n_bytes} bytes within {PATIENCE:?}");
+    }
+
+    static IS_DRIVER_FULL: AtomicBool = AtomicBool::new(true);
+
+    unsafe extern "C" fn register_unless_full(_base: *mut c_void, _size: usize) -> c_int {
+        if IS_DRIVER_FULL.load(Ordering::SeqCst) { -1 } else { 0 }
+    }
+
+    unsafe extern "C" fn unregister_any(_base: *mut c_void) -> c_int {
+        0
+    }
+
+    #[test]
+    fn after_refusals_blocks_are_asked_for_again_and_found() {
+        let host = HostMemory { register: register_unless_full, unregister: unregister_any };
+        let mut memory = PinnedMemory::start(Source::Registered(host), &[3 * MIB]).unwrap();
+        // All orders are answered, and none stays counted as on its way.
+        for _ in 0..N_READY {
+            let refusal = memory.made.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(refusal, Made::Refused(size) if size == size_for(3 * MIB)));
+            memory.arrived(refusal);
+        }
+        assert_eq!(memory.sizes[0].n_ordered, 0);
+        // Not at once.
+        assert_eq!(memory.take(3 * MIB).footprint(), 3 * MIB);
+        assert_eq!(memory.sizes[0].n_ordered, 0);
+        memory.retry = Duration::ZERO;
+        assert_eq!(memory.take(3 * MIB).footprint(), 3 * MIB);
+        assert_eq!(memory.sizes[0].n_ordered, N_READY);
+        IS_DRIVER_FULL.store(false, Ordering::SeqCst);
+        let block = lent(&mut memory, 3 * MIB);
+        assert!(block.len() == 3 * MIB && memory.sizes[0].refused.is_none());
     }
 
     #[test]

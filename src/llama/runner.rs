@@ -1,14 +1,12 @@
 //! `LlamaRunner`: the seam `ModelRunner` over llama.cpp.
 //!
-//! Everything that llama.cpp would answer with an assertion (too many rows, unknown ids) is refused here first, so that a
-//! mistake of the engine costs a request and not the process.
-
-#![expect(unsafe_code, reason = "takes the context apart into its batch and memory")]
+//! Everything that llama.cpp would answer with an assertion (too many rows, unknown ids) is refused
+//! here first, so that a mistake of the engine costs a request and not the process.
 
 use std::sync::Arc;
 
 use super::batch::Batch;
-use super::context::{Context, ContextOptions, MemoryUse};
+use super::context::{Context, ContextOptions, MemoryUse, Parts};
 use super::error::LoadError;
 use super::ffi;
 use super::memory::Memory;
@@ -29,7 +27,8 @@ const PROCESS: &str = "llama_process";
 const POINT_MARGIN: usize = 1 << 16;
 const DRAFT: &str = "llama_process of the MTP head";
 
-/// One context with its batch, memory and MTP head. Fields are dropped in this order: the context last.
+/// One context with its batch, memory and MTP head. It stays on the thread that made it: the
+/// compiler sees to that.
 pub struct LlamaRunner {
     batch: Batch,
     memory: Memory,
@@ -45,20 +44,10 @@ pub struct LlamaRunner {
     context: Context,
 }
 
-// SAFETY: batch and memory belong to the context in the same value and move with it; one thread has them at a time.
-unsafe impl Send for LlamaRunner {}
-
 impl LlamaRunner {
     pub fn new(model: Arc<Model>, config: &EngineConfig, options: ContextOptions) -> Result<LlamaRunner, LoadError> {
-        let mut context = Context::new(model, config, options)?;
-        // SAFETY: batch and memory are kept beside the context and dropped before it; `parts` is called once.
-        let (batch, memory) = unsafe { context.parts() }.ok_or_else(|| LoadError::Context {
-            tried: "batch and memory".to_owned(),
-            reason: "the model has no memory: it does not generate".to_owned(),
-        })?;
-        // SAFETY: the head is kept beside the context and dropped before it.
-        let head = |cache| unsafe { MtpHead::new(&context, config, cache) };
-        let mtp = options.mtp.map(head).transpose()?;
+        let Parts { mut context, batch, memory } = Context::open(model, config, options)?;
+        let mtp = options.mtp.map(|cache| MtpHead::new(&context, config, cache)).transpose()?;
         let recurrent = context.model().facts().recurrent.map_or(0, |r| (r.conv_bytes + r.state_bytes).0);
         let point_bytes = context.saves_states().then_some(recurrent);
         let vocab = context.model().vocab();
@@ -331,7 +320,8 @@ impl LlamaRunner {
     }
 }
 
-/// Where a state ends, and where what the memories hold of it begins and ends: what must be there again when it is put back.
+/// Where a state ends, and where what the memories hold of it begins and ends: what must be there
+/// again when it is put back.
 fn places(end: Pos, trunk: Extent, head: Option<Extent>) -> Vec<u8> {
     let mut all = end.0.to_le_bytes().to_vec();
     all.extend(trunk.bytes());
@@ -352,8 +342,8 @@ fn state_error(call: &'static str, StateError(code): StateError) -> RunnerError 
     RunnerError { call, kind, code: Some(code) }
 }
 
-/// What a code of llama_process means (llama.h at llama_decode); below -1 the code tells where it failed: -2 where a buffer
-/// could not be had, -3 in the computation.
+/// What a code of llama_process means (llama.h at llama_decode); below -1 the code tells where it
+/// failed: -2 where a buffer could not be had, -3 in the computation.
 fn failure(code: i32) -> Option<RunnerErrorKind> {
     match code {
         0 => None,

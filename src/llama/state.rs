@@ -1,11 +1,13 @@
-//! Saved states: the recurrent state of a sequence and ranges of its attention rows as bytes, and back.
+//! Saved states: the recurrent state of a sequence and ranges of its attention rows as bytes, and
+//! back.
 //!
-//! llama.cpp's own calls save a sequence as a whole. Here the rows of a range go through a sequence of their own that only the
-//! attention cache knows (`guard.cpp`), so that each row is copied once however often a conversation is saved, and a state is
-//! put back over rows that are in the cache already.
+//! llama.cpp's own calls save a sequence as a whole. Here the rows of a range go through a sequence
+//! of their own that only the attention cache knows (`guard.cpp`), so that each row is copied once
+//! however often a conversation is saved, and a state is put back over rows that are in the cache
+//! already.
 //!
-//! What is deliberately not used: states kept on the device, of which llama.cpp copies only a part where the cache is
-//! quantized.
+//! What is deliberately not used: states kept on the device, of which llama.cpp copies only a part
+//! where the cache is quantized.
 
 #![expect(unsafe_code, reason = "calls the functions of guard.cpp")]
 
@@ -17,9 +19,11 @@ use crate::units::{Pos, SeqId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateError(pub i32);
 
-/// First and last position of the attention rows, -1 without any; last position of the recurrent state, where there is one.
+/// First and last position of the attention rows, -1 without any; last position of the recurrent
+/// state, where there is one.
 ///
-/// After a picture the last position lies before the end by more than one, and the MTP head has no rows of pictures.
+/// After a picture the last position lies before the end by more than one, and the MTP head has no
+/// rows of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     first: i32,
@@ -69,8 +73,8 @@ impl Context {
         if !self.is_recurrent() {
             return Ok(0);
         }
-        // SAFETY: the context is alive, the sequence is one of its own (the caller's bookkeeping knows it), and `size_of_state`
-        // passes null, into which nothing is written.
+        // SAFETY: the context is alive, the sequence is one of its own (the caller's bookkeeping
+        // knows it), and `size_of_state` passes null, into which nothing is written.
         size_of_state(|n| unsafe { ffi::plateau_recurrent_save(self.raw(), id(seq), std::ptr::null_mut(), 0, n) })
     }
 

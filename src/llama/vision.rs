@@ -1,7 +1,8 @@
 //! The model's eyes: pictures to embeddings through mtmd's C API (`eyes.cpp`).
 //!
-//! The projector file passes the Rust reader first. Pixels come decoded and bounded; mtmd's own reading of pictures, its
-//! markers and its batches are deliberately not used. Encoding is on the engine thread, one picture at a time.
+//! The projector file passes the Rust reader first. Pixels come decoded and bounded; mtmd's own
+//! reading of pictures, its markers and its batches are deliberately not used. Encoding is on the
+//! engine thread, one picture at a time.
 
 #![expect(unsafe_code, reason = "owns an mtmd_context")]
 
@@ -55,8 +56,9 @@ impl Source {
 }
 
 impl Vision {
-    /// The eyes that the profile gives the model; `None`: it gives none, and nothing of mtmd is touched. The encoder is loaded
-    /// once in any case, so that one that cannot be loaded is found out at the start.
+    /// The eyes that the profile gives the model; `None`: it gives none, and nothing of mtmd is
+    /// touched. The encoder is loaded once in any case, so that one that cannot be loaded is found
+    /// out at the start.
     pub fn load(profile: &Profile, model: &Arc<Model>) -> Result<Option<Vision>, LoadError> {
         let Some(source) = Source::open(&profile.model.projector())? else { return Ok(None) };
         let refused = |error| LoadError::Gguf { model: source.name.clone(), source: error };
@@ -121,9 +123,6 @@ struct Eyes {
     _model: Arc<Model>,
 }
 
-// SAFETY: an mtmd_context has no tie to the thread that made it, and only one thread has it at a time.
-unsafe impl Send for Eyes {}
-
 impl Drop for Eyes {
     fn drop(&mut self) {
         // SAFETY: it came from plateau_eyes_new and is freed once, before the model.
@@ -140,7 +139,8 @@ impl Eyes {
         let failed = |reason: String| LoadError::Model { model: name.to_owned(), tried: tried.clone(), reason };
         let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: path, parameters and result outlive the call; the model outlives the encoder, which holds it.
+        // SAFETY: path, parameters and result outlive the call; the model outlives the encoder,
+        // which holds it.
         let (code, reasons) = log::reasons(|| unsafe {
             ffi::plateau_eyes_new(c_path.as_ptr(), model.raw(), &raw const params, &raw mut raw)
         });
@@ -173,9 +173,10 @@ impl Eyes {
         let grid = picture.grid;
         let mut floats = vec![0.0f32; grid.n_tokens() * self.n_embd];
         let mut size = [u32::from(grid.nx), u32::from(grid.ny)];
-        // SAFETY: the encoder is alive; as many pixels are read as the size says, checked above; two numbers of the grid are
-        // read and written; as many floats are written as are passed, which the encoder has, since it makes rows of the
-        // model's width (checked when it was loaded) for the promised grid, or writes none.
+        // SAFETY: the encoder is alive; as many pixels are read as the size says, checked above;
+        // two numbers of the grid are read and written; as many floats are written as are passed,
+        // which the encoder has, since it makes rows of the model's width (checked when it was
+        // loaded) for the promised grid, or writes none.
         let (code, reasons) = log::reasons(|| unsafe {
             ffi::plateau_eyes_encode(
                 self.raw.as_ptr(),

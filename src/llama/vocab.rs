@@ -1,7 +1,7 @@
 //! The tokenizer of the loaded model: ours, compared with llama.cpp's at load, or llama.cpp's own.
 //!
-//! Splitting out control tokens and guarding client text is the business of `text`; llama.cpp is never asked to recognise
-//! a control token in a text.
+//! Splitting out control tokens and guarding client text is the business of `text`; llama.cpp is
+//! never asked to recognise a control token in a text.
 
 #![expect(unsafe_code, reason = "calls the vocabulary functions")]
 
@@ -12,8 +12,8 @@ use super::model::Model;
 use crate::text::{Codec, CodecError, HfCodec, Tokenizer};
 use crate::units::Token;
 
-/// Texts on which the two tokenizers must agree: languages, code, numbers, white space of all kinds, and what pre-tokenizers
-/// are known to differ in.
+/// Texts on which the two tokenizers must agree: languages, code, numbers, white space of all
+/// kinds, and what pre-tokenizers are known to differ in.
 const SAMPLE: [&str; 24] = [
     "Hello, world! It's 9 o'clock; we'll see they've DON'T I'D.",
     "The quick brown fox jumps over the lazy dog.  Two spaces,   three, \t a tab.",
@@ -41,8 +41,8 @@ const SAMPLE: [&str; 24] = [
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
-/// The tokenizer of `model`: ours where it knows the pre-tokenizer and agrees with llama.cpp's, else llama.cpp's, with a
-/// warning.
+/// The tokenizer of `model`: ours where it knows the pre-tokenizer and agrees with llama.cpp's,
+/// else llama.cpp's, with a warning.
 pub fn tokenizer(model: &Arc<Model>) -> Tokenizer {
     let vocab = model.vocab();
     let theirs = LlamaCodec::new(Arc::clone(model));
@@ -75,7 +75,8 @@ impl Codec for LlamaCodec {
         let mut tokens = vec![0; text.len() + 2];
         let n_tokens = i32::try_from(tokens.len()).unwrap_or(i32::MAX);
         let mut n = 0;
-        // SAFETY: text and buffer are passed with their lengths, and the vocabulary lives as long as the model.
+        // SAFETY: text and buffer are passed with their lengths, and the vocabulary lives as long
+        // as the model.
         let code = unsafe {
             let (vocab, text) = (self.model.raw_vocab(), text.as_ptr().cast());
             ffi::plateau_tokenize(vocab, text, n_text, tokens.as_mut_ptr(), n_tokens, &raw mut n)

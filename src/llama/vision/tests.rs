@@ -1,5 +1,5 @@
-//! Against mtmd's own reading of files and its own rule of sizes: what our decoder and our rule give it must be what it would
-//! have made of the file itself. Its reader runs here alone.
+//! Against mtmd's own reading of files and its own rule of sizes: what our decoder and our rule
+//! give it must be what it would have made of the file itself. Its reader runs here alone.
 
 use image::codecs::{jpeg::JpegEncoder, png::PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
@@ -73,8 +73,8 @@ fn ours(file: &[u8]) -> Rgb {
 }
 
 fn theirs(file: &[u8]) -> Rgb {
-    // SAFETY: the file outlives the call; without audio no context is looked at; the bitmap is read before it is freed, and has
-    // as many bytes as it says.
+    // SAFETY: the file outlives the call; without audio no context is looked at; the bitmap is read
+    // before it is freed, and has as many bytes as it says.
     unsafe {
         let options = ffi::mtmd_helper_init_opt_default();
         let read =
@@ -126,11 +126,13 @@ fn embeddings_are_those_of_mtmds_own_reading_of_png_and_jpeg() {
     assert!(worst.0 <= 4 && worst.1 <= 1e-3, "{worst:?}");
 }
 
-/// The size that mtmd makes of a picture, without encoding it: a promise that cannot be kept is answered with the truth.
+/// The size that mtmd makes of a picture, without encoding it: a promise that cannot be kept is
+/// answered with the truth.
 fn their_grid(vision: &Vision, picture: &Rgb) -> (u32, u32) {
     let mut grid = [0u32, 0];
     let eyes = vision.eyes.as_ref().unwrap();
-    // SAFETY: the encoder is alive, pixels and grid outlive the call, and nothing is encoded, so no floats are written.
+    // SAFETY: the encoder is alive, pixels and grid outlive the call, and nothing is encoded, so no
+    // floats are written.
     let code = unsafe {
         ffi::plateau_eyes_encode(
             eyes.raw.as_ptr(),
