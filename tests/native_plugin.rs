@@ -12,36 +12,10 @@ use plateau::llama::backend::load_plugins;
 use plateau::llama::{ContextOptions, Device, DeviceKind, LlamaRunner, Model, PluginOutcome, backend};
 use plateau::units::{Bytes, Token};
 
-/// Compiles the plug-in from its one file and the core's CPU archive. `tag`: as in libggml-NAME-TAG.so.
-fn build(folder: &Path, file: &str) {
-    let source = Path::new(env!("PLATEAU_CORE_SOURCE"));
-    let archive = Path::new(env!("PLATEAU_CORE_INSTALL")).join("lib/libggml-cpu.a");
-    let status = Command::new("c++")
-        .args([
-            "-shared",
-            "-fPIC",
-            "-O1",
-            "-std=c++17",
-            "-DGGML_BACKEND_DL",
-            "-DGGML_BACKEND_BUILD",
-            "-DGGML_BACKEND_SHARED",
-        ])
-        .arg(format!("-I{}", source.join("ggml/include").display()))
-        .arg(format!("-I{}", source.join("ggml/src").display()))
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native/plugin/host_check.cpp"))
-        .arg("-Wl,--whole-archive")
-        .arg(archive)
-        .args(["-Wl,--no-whole-archive", "-Wl,-Bsymbolic", "-o"])
-        .arg(folder.join(file))
-        .status()
-        .expect("a C++ compiler");
-    assert!(status.success());
-}
-
 #[test]
 fn a_plugin_without_ggml_base_runs_the_model_inside_this_executable() {
     let folder = tempfile::tempdir().expect("a folder");
-    build(folder.path(), "libggml-hostcheck.so");
+    native::build_plugin(&folder.path().join("libggml-hostcheck.so"), &[]);
     let prompt = native::tokens(60, 1);
     let on_cpu = generate_with(native::model_config(), &prompt);
 

@@ -56,6 +56,7 @@ pub fn start(mut profile: Profile, options: &StartOptions, progress: Progress) -
     let files = ModelFiles { model: &file, projector: projector.as_ref(), template: template_source.as_bytes() };
     let cache = super::cache::settings(&profile, &files, HostMemory::read().free())?;
     let (handle, joiner) = spawn(&profile, &file, (cache, metrics.clone()), progress)?;
+    contain_aborts(&handle);
     let compiled = compile(template_source, &profile, handle.tokenizer())
         .and_then(|template| Ok((template, grammars(&profile, handle.tokenizer())?)));
     let (template, grammars) = match compiled {
@@ -185,6 +186,20 @@ struct NotLoaded {
     /// The file does not hold a model that can be loaded, on whatever machine.
     by_file: bool,
 }
+
+/// Requests get their errors before llama.cpp takes the process down.
+#[cfg(feature = "native")]
+fn contain_aborts(handle: &Handle) {
+    let lost = handle.lost();
+    let contained = crate::llama::abort::contain(Failure::INTERNAL, move |reason| lost.tell(reason));
+    if let Err(error) = contained {
+        tracing::warn!("an abort of llama.cpp will end the process without a word to clients: {error}");
+    }
+}
+
+/// Nothing here aborts.
+#[cfg(not(feature = "native"))]
+fn contain_aborts(_handle: &Handle) {}
 
 #[cfg(feature = "native")]
 fn load(profile: &Profile, mut progress: Progress) -> Result<Loaded, NotLoaded> {

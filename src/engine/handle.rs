@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, TryAcquireError, mpsc, watch};
 
+use super::lost::{Lost, Watch};
 use super::picture;
 use super::prefix::CacheView;
 use super::pulse::Pulse;
@@ -12,7 +13,7 @@ use super::request::{Event, GenerationRequest, MAX_DRAFT_TOKENS, PromptItem, Spe
 use super::runner::RunnerFacts;
 use super::sequence::Sequence;
 use super::sink::Sink;
-use super::{SubmitError, stats::EngineStats};
+use super::{EngineError, SubmitError, stats::EngineStats};
 use crate::text::Tokenizer;
 
 /// Is the engine alive.
@@ -59,6 +60,7 @@ pub struct Handle {
     pub(super) places: Arc<Semaphore>,
     pub(super) fixed: Arc<Fixed>,
     pub(super) health: watch::Receiver<Health>,
+    pub(super) lost: Lost,
     pub(super) stats: watch::Receiver<EngineStats>,
     pub(super) cache: watch::Receiver<Arc<CacheView>>,
     pub(super) pulse: Arc<Pulse>,
@@ -78,7 +80,7 @@ impl Handle {
             TryAcquireError::NoPermits => SubmitError::Busy,
             TryAcquireError::Closed => SubmitError::Stopping,
         })?;
-        let (sink, stream) = Sink::open(place);
+        let (sink, stream) = Sink::open(place, &self.lost);
         let sequence = Box::new(Sequence::new(request, sink, &self.fixed));
         self.pulse.queued(sequence.clock.arrived);
         match self.commands.try_send(Command::Submit(sequence)) {
@@ -89,7 +91,7 @@ impl Handle {
     }
 
     fn alive(&self) -> Result<(), SubmitError> {
-        match &*self.health.borrow() {
+        match self.health() {
             Health::Ok => Ok(()),
             Health::Stopping => Err(SubmitError::Stopping),
             Health::Dead(_) => Err(SubmitError::Dead),
@@ -97,7 +99,15 @@ impl Handle {
     }
 
     pub fn health(&self) -> Health {
-        self.health.borrow().clone()
+        match self.lost.reason() {
+            Some(reason) => Health::Dead(reason.to_string()),
+            None => self.health.borrow().clone(),
+        }
+    }
+
+    /// The signal for whoever finds that the engine's thread will not come back.
+    pub fn lost(&self) -> Lost {
+        self.lost.clone()
     }
 
     pub fn stats(&self) -> EngineStats {
@@ -138,11 +148,18 @@ impl Handle {
 
     /// Resolves with the reason when the engine dies of a panic or a device error; never on an orderly stop.
     pub async fn died(&self) -> String {
-        died(self.health.clone()).await
+        died(self.health.clone(), self.lost.watch()).await
     }
 }
 
-pub(super) async fn died(mut health: watch::Receiver<Health>) -> String {
+pub(super) async fn died(mut health: watch::Receiver<Health>, mut lost: Watch) -> String {
+    tokio::select! {
+        reason = dead(&mut health) => reason,
+        reason = lost.told() => reason.to_string(),
+    }
+}
+
+async fn dead(health: &mut watch::Receiver<Health>) -> String {
     let reason = match health.wait_for(|h| matches!(h, Health::Dead(_))).await.as_deref() {
         Ok(Health::Dead(reason)) => Some(reason.clone()),
         _ => None,
@@ -156,15 +173,28 @@ pub(super) async fn died(mut health: watch::Receiver<Health>) -> String {
 /// Events of one request. Dropping it cancels the request within one step, also while it is queued.
 pub struct EventStream {
     events: mpsc::Receiver<Event>,
+    lost: Watch,
+    /// The end was made up here, because the engine's thread is lost.
+    is_cut: bool,
 }
 
 impl EventStream {
-    pub(super) fn new(events: mpsc::Receiver<Event>) -> EventStream {
-        EventStream { events }
+    pub(super) fn new(events: mpsc::Receiver<Event>, lost: Watch) -> EventStream {
+        EventStream { events, lost, is_cut: false }
     }
 
     /// `None` after the terminal event.
     pub async fn next(&mut self) -> Option<Event> {
-        self.events.recv().await
+        if self.is_cut {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            event = self.events.recv() => event,
+            _ = self.lost.told() => {
+                self.is_cut = true;
+                Some(Event::Failed(EngineError::Dead))
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ pub mod fake;
 pub mod gallery;
 mod guide;
 pub mod handle;
+mod lost;
 mod output;
 pub mod picture;
 mod prefill;
@@ -37,6 +38,7 @@ pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, Sub
 pub use fake::FakeRunner;
 pub use gallery::Gallery;
 pub use handle::{EventStream, Handle, Health};
+pub use lost::Lost;
 pub use picture::{Embedding, Grid, Picture, PictureKey, PictureRow, VisionFacts};
 pub use prefix::PrefixSettings;
 pub use request::{

@@ -5,6 +5,7 @@
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use super::lost::Lost;
 use super::request::{Event, Finish, Logprob};
 use super::{EngineError, EventStream};
 use crate::units::Token;
@@ -38,12 +39,12 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// A channel with the terminal event's place taken.
-    pub fn open(place: OwnedSemaphorePermit) -> (Sink, EventStream) {
+    /// A channel with the terminal event's place taken. The stream also ends where the engine's thread is `lost`.
+    pub fn open(place: OwnedSemaphorePermit, lost: &Lost) -> (Sink, EventStream) {
         let (events, stream) = mpsc::channel(EVENTS);
         let terminal = events.clone().try_reserve_owned().expect("a new channel has room for one event");
         let sink = Sink { events, terminal: Some(terminal), place: Some(place), pending: Pending::default() };
-        (sink, EventStream::new(stream))
+        (sink, EventStream::new(stream, lost.watch()))
     }
 
     /// The client dropped its stream.
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     fn open(places: &Arc<Semaphore>) -> (Sink, EventStream) {
-        Sink::open(Arc::clone(places).try_acquire_owned().unwrap())
+        Sink::open(Arc::clone(places).try_acquire_owned().unwrap(), &Lost::new())
     }
 
     fn one_character(sink: &mut Sink, i: u32) {
@@ -147,6 +148,23 @@ mod tests {
         drop(sink);
         assert_eq!(places.available_permits(), 1);
         assert!(matches!(stream.next().await, Some(Event::Failed(EngineError::Dead))));
+        assert!(stream.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_lost_thread_ends_its_streams_once_and_after_what_was_sent() {
+        let lost = Lost::new();
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (mut sink, mut stream) = Sink::open(place, &lost);
+        one_character(&mut sink, 0);
+        lost.tell("the first reason");
+        lost.tell("another");
+        assert_eq!(lost.reason().as_deref(), Some("the first reason"));
+        assert!(matches!(stream.next().await, Some(Event::Delta { .. })));
+        assert!(matches!(stream.next().await, Some(Event::Failed(EngineError::Dead))));
+        // Whatever the thread still does.
+        one_character(&mut sink, 1);
+        sink.end(Terminal::Failed(EngineError::Stopping));
         assert!(stream.next().await.is_none());
     }
 }

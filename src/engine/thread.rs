@@ -13,6 +13,7 @@ use super::EngineError;
 use super::error::{EngineStartError, RunnerError};
 use super::gallery::Gallery;
 use super::handle::{self, Command, Fixed, Handle, Health};
+use super::lost::Lost;
 use super::prefix::cache::PrefixCache;
 use super::prefix::{CacheView, PrefixSettings};
 use super::pulse::Pulse;
@@ -62,7 +63,7 @@ pub enum Shutdown {
     Clean,
     /// It was dead, with the reason.
     Died(String),
-    /// It hangs in a step; it is left behind.
+    /// It hangs in a step, or is lost in one; it is left behind.
     Stuck,
 }
 
@@ -119,7 +120,8 @@ impl Engine {
             Ok(ready) => ready?,
             Err(_) => return Err(EngineStartError::Panicked("the thread ended while it loaded".to_owned())),
         };
-        let joiner = Joiner { thread, stop, commands: handle.commands.downgrade(), health: handle.health.clone() };
+        let (commands, health) = (handle.commands.downgrade(), handle.health.clone());
+        let joiner = Joiner { thread, stop, commands, health, lost: handle.lost() };
         Ok((handle, joiner))
     }
 }
@@ -146,6 +148,7 @@ pub struct Joiner {
     stop: watch::Sender<Option<Instant>>,
     commands: mpsc::WeakSender<Command>,
     health: watch::Receiver<Health>,
+    lost: Lost,
 }
 
 impl Joiner {
@@ -159,10 +162,12 @@ impl Joiner {
     /// step that runs.
     pub async fn shutdown_unless(mut self, grace: Duration, hurry: &mut mpsc::Receiver<()>) -> Shutdown {
         let grace = grace.min(MAX_GRACE);
+        let mut lost = self.lost.watch();
         self.stop_at(Instant::now() + grace);
         let hurried = tokio::select! {
             () = ended(&mut self.health) => false,
             () = tokio::time::sleep(grace + LAST_STEP) => return Shutdown::Stuck,
+            _ = lost.told() => return Shutdown::Stuck,
             () = message(hurry) => true,
         };
         if hurried {
@@ -170,6 +175,7 @@ impl Joiner {
             tokio::select! {
                 () = ended(&mut self.health) => {}
                 () = tokio::time::sleep(LAST_STEP) => return Shutdown::Stuck,
+                _ = lost.told() => return Shutdown::Stuck,
                 () = message(hurry) => return Shutdown::Stuck,
             }
         }
@@ -198,7 +204,7 @@ impl Joiner {
 
     /// Resolves with the reason when the engine dies of a panic or a device error; never on an orderly stop.
     pub async fn died(&self) -> String {
-        handle::died(self.health.clone()).await
+        handle::died(self.health.clone(), self.lost.watch()).await
     }
 }
 
@@ -246,7 +252,7 @@ impl EngineThread {
         let scheduler = Scheduler::new(runner, Arc::clone(&fixed), (chunk, prefix, gallery), metrics, shown);
         let places = Arc::new(Semaphore::new(n_places));
         let thread = EngineThread { scheduler, commands: receiver, stop, deadline: None, health: health_sender };
-        (Handle { commands, places, fixed, health, stats, cache: cache_view, pulse }, thread)
+        (Handle { commands, places, fixed, health, lost: Lost::new(), stats, cache: cache_view, pulse }, thread)
     }
 
     fn run(mut self) {

@@ -3,6 +3,8 @@
 // Each test file uses its part of this.
 #![allow(dead_code)]
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use plateau::config::{CacheType, EngineConfig, FlashAttention, ModelConfig, Profile};
@@ -119,4 +121,25 @@ pub fn generate(runner: &mut LlamaRunner, seq: u32, prompt: &[Token], chunk: usi
         out.push(argmax(&logits));
     }
     out
+}
+
+/// Compiles the plug-in HostCheck from its one file and the core's CPU archive into `file`, libggml-NAME-TAG.so. `defines`:
+/// further flags of the compiler.
+pub fn build_plugin(file: &Path, defines: &[String]) {
+    let source = Path::new(env!("PLATEAU_CORE_SOURCE"));
+    let archive = Path::new(env!("PLATEAU_CORE_INSTALL")).join("lib/libggml-cpu.a");
+    let status = Command::new("c++")
+        .args(["-shared", "-fPIC", "-O1", "-std=c++17"])
+        .args(["-DGGML_BACKEND_DL", "-DGGML_BACKEND_BUILD", "-DGGML_BACKEND_SHARED"])
+        .args(defines)
+        .arg(format!("-I{}", source.join("ggml/include").display()))
+        .arg(format!("-I{}", source.join("ggml/src").display()))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native/plugin/host_check.cpp"))
+        .arg("-Wl,--whole-archive")
+        .arg(archive)
+        .args(["-Wl,--no-whole-archive", "-Wl,-Bsymbolic", "-o"])
+        .arg(file)
+        .status()
+        .expect("a C++ compiler");
+    assert!(status.success());
 }

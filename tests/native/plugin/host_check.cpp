@@ -1,11 +1,13 @@
-// A plug-in for tests/native_plugin.rs: ggml's CPU backend under another name, as a device that takes a whole model like a
+// A plug-in for tests/native_plugin.rs and tests/native_abort.rs: ggml's CPU backend under another name, as a device that takes a whole model like a
 // card and counts, in its description, the graphs that it computed. It is linked without ggml-base, so every function of
-// that comes from the executable that loads it.
+// that comes from the executable that loads it. Compiled with PLATEAU_ABORT_FILE it aborts, as a card that fails does, once
+// that file is there.
 
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 
 #include <cstdio>
+#include <unistd.h>
 
 namespace {
 
@@ -37,6 +39,11 @@ void device_props(ggml_backend_dev_t dev, ggml_backend_dev_props * props) {
 
 ggml_status count_and_compute(ggml_backend_t backend, ggml_cgraph * graph) {
     snprintf(description, sizeof(description), "%d graphs", ++n_graphs);
+#ifdef PLATEAU_ABORT_FILE
+    if (access(PLATEAU_ABORT_FILE, F_OK) == 0) {
+        GGML_ABORT("an injected fault of the device");
+    }
+#endif
     return upstream.graph_compute(backend, graph);
 }
 
