@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::chat::{OutputDelta, OutputFormat, OutputParser};
+use crate::chat::{Collected, OutputDelta, OutputFormat, OutputParser};
 use crate::engine::{DraftTotals, EngineError, Event, Finish, FinishReason, Logprob, Restored, Timings, Usage};
 use crate::text::Detokenizer;
 use crate::text::tokenizer::Tokenizer;
@@ -35,6 +35,14 @@ pub struct End {
     pub restored: Restored,
     /// Tokens inside think blocks; `None` where text is not split.
     pub reasoning_tokens: Option<usize>,
+}
+
+/// Everything that one choice said.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    pub said: Collected,
+    pub logprobs: Vec<Logprob>,
+    pub end: Option<Box<End>>,
 }
 
 /// Reads the events of one choice.
@@ -141,12 +149,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::chat::{Thinking, ToolFields, ToolLimits, ToolSettings};
+    use crate::chat::fields::ToolFields;
+    use crate::chat::{Thinking, ToolLimits, ToolSettings};
 
     fn format(thinking: Thinking) -> OutputFormat {
         let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
-        let fields = ToolFields { tools: Some(&tools), ..ToolFields::default() };
-        let tools = ToolSettings::from_fields(fields, ToolLimits { max_tools: 1, max_bytes: 1000 }).unwrap().tools;
+        let fields = ToolFields { tools: Some(tools), ..ToolFields::default() };
+        let tools = ToolSettings::from_fields(&fields, ToolLimits { max_tools: 1, max_bytes: 1000 }).unwrap().tools;
         OutputFormat { thinking, tools, parallel: true, calls_end_thinking: true }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aho_corasick::AhoCorasick;
 
-use super::RequestError;
+use super::error::RequestError;
 use crate::text::tokenizer::Tokenizer;
 use crate::units::Token;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::RequestError;
-use super::messages::kind_of;
+use super::error::RequestError;
+use super::json::kind_of;
 use super::template::ChatTemplate;
 use crate::engine::{Grid, Picture, PictureKey, PictureRow, PromptItem, VisionFacts};
 use crate::picture::{PictureError, Rgb, Rule};
@@ -220,7 +220,7 @@ pub fn finish(pixels: Rgb, vision: &VisionFacts, detail: Detail, low_tokens: u32
 /// A prompt with its pictures.
 #[derive(Clone, Debug)]
 pub struct Prompt {
-    pub items: Vec<PromptItem>,
+    pub items: Arc<[PromptItem]>,
     /// Each once.
     pub pictures: Vec<Arc<Picture>>,
 }
@@ -267,7 +267,7 @@ pub fn place(
             once.push(Arc::clone(picture));
         }
     }
-    Ok(Prompt { items, pictures: once })
+    Ok(Prompt { items: items.into(), pictures: once })
 }
 
 fn miscounted(n_places: usize, n_pictures: usize, param: &str) -> RequestError {

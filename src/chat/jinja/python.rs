@@ -3,6 +3,7 @@
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
+use crate::chat::markers::CONTINUE_MARK;
 use crate::text::tokenizer::GUARD;
 
 /// Containers nested deeper than this are refused: printing recurses, and a template can nest without end.
@@ -192,7 +193,7 @@ fn is_printable(c: char) -> bool {
         return (' '..='~').contains(&c);
     }
     // The marks that the server itself puts into client text must reach the tokenizer as they are.
-    if c == GUARD || c == super::super::messages::CONTINUE_MARK {
+    if c == GUARD || c == CONTINUE_MARK {
         return true;
     }
     // `escape_debug` of a string escapes what Unicode calls other or separator, as Python does; combining marks only

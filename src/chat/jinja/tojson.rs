@@ -4,9 +4,9 @@
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::super::messages::CONTINUE_MARK;
 use super::filters;
 use super::python::{self, Meter};
+use crate::chat::markers::CONTINUE_MARK;
 use crate::text::tokenizer::GUARD;
 
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, by position or name.

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::content::kind_of;
-use super::{RequestError, guard_value, string_field};
+use super::values::{guard_value, string_field};
+use crate::chat::error::RequestError;
+use crate::chat::json::kind_of;
 
 type Guard<'a> = &'a dyn Fn(&str) -> String;
 

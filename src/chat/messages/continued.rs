@@ -4,10 +4,8 @@
 
 use serde_json::Value;
 
-use crate::chat::RequestError;
-
-/// Stands behind the text that the model is to continue; a noncharacter of Unicode that no template changes.
-pub const CONTINUE_MARK: char = '\u{FDD1}';
+use crate::chat::error::RequestError;
+use crate::chat::markers::CONTINUE_MARK;
 
 const FIELD: &str = "continue_final_message";
 

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::chat::RequestErrorKind;
+use crate::chat::error::RequestErrorKind;
+use crate::chat::markers::CONTINUE_MARK;
 
 /// Stands for the tokenizer's guard: what went through it is in brackets.
 fn marked(text: &str) -> String {

@@ -9,8 +9,8 @@ mod thoughts;
 
 use std::collections::HashSet;
 
-use super::delta::content;
-use super::{OutputDelta, OutputFormat, Thinking};
+use super::delta::{OutputDelta, content};
+use super::format::{OutputFormat, Thinking};
 use crate::chat::tools::hermes::JsonScan;
 use crate::chat::tools::qwen_xml::{Opener, is_blank, opener};
 use crate::chat::tools::value::ValueWriter;

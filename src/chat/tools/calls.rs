@@ -4,10 +4,11 @@
 
 use serde_json::{Map, Value};
 
+use super::declared::ToolSettings;
 use super::schema::Kinds;
-use super::{Tool, ToolSettings};
-use crate::chat::ChatTemplate;
-use crate::chat::constraint::strings;
+use super::tool::Tool;
+use crate::chat::json::strings;
+use crate::chat::template::ChatTemplate;
 use crate::grammar::{CallBody, CallShape, Parameter, ParameterValue};
 
 /// Where schemas keep what their parts refer to.

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::Tool;
 use super::qwen_xml::is_blank;
+use super::tool::Tool;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Key {

@@ -13,7 +13,7 @@
 //! Every function here judges the text from one place on. An answer other than `More` holds whatever follows, and with
 //! `end` (no more text will come) the answer is never `More`; so the way in which text is cut cannot change the outcome.
 
-use super::Tool;
+use super::tool::Tool;
 
 pub const CALL: &str = "<tool_call>";
 pub const CALL_END: &str = "</tool_call>";

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::Tool;
+use super::tool::Tool;
 
 /// Nodes of a schema that are looked at for one parameter; past it the parameter counts as untyped.
 const NODE_BUDGET: u32 = 256;
