@@ -1,9 +1,10 @@
-//! The OpenAI API over HTTP. The only layer that knows HTTP; what a request means is decided in `chat`, what
-//! is generated in `engine`.
+//! The OpenAI API over HTTP. The only layer that knows HTTP; what a request means is decided in
+//! `chat`, what is generated in `engine`.
 //!
-//! Path of a generation: `extract` (bytes -> `wire`, by the table in `fields`) -> `convert` (`wire` ->
-//! `ChatRequest`) -> `pictures` (got and decoded) -> `chat::prepare` -> `choices` (running) -> `sse` or
-//! `collect`, both of which print through `render`. `protocol` has this path for every API.
+//! Path of a generation: `extract` (bytes -> `wire`, by the table in `fields`) -> `convert` (`wire`
+//! -> `ChatRequest`) -> `pictures` (got and decoded) -> `chat::prepare` -> `choices` (running) ->
+//! `sse` or `collect`, both of which print through `render`. `protocol` has this path for every
+//! API.
 
 mod cache;
 mod chat;

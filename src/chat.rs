@@ -1,5 +1,6 @@
-//! From a chat request to tokens, and from generated text back to reasoning, content and tool calls.
-//! Knows neither HTTP nor the engine thread; everything here is a pure function of its input.
+//! From a chat request to tokens, and from generated text back to reasoning, content and tool
+//! calls. Knows neither HTTP nor the engine thread; everything here is a pure function of its
+//! input.
 //!
 //! Path of a request: `fields` (as sent) -> `request` (checked, by `conversation`, `options` and
 //! `constraint::sources`) -> `prepare` (the engine's requests).

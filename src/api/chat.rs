@@ -36,8 +36,8 @@ pub async fn complete(State(state): State<ApiState>, request: Request) -> Result
     protocol::complete::<ChatCompletions>(state, request).await
 }
 
-/// `POST /apply-template`: the prompt of a chat request, as text. What concerns the generation alone is not
-/// looked at, and pictures are not got.
+/// `POST /apply-template`: the prompt of a chat request, as text. What concerns the generation
+/// alone is not looked at, and pictures are not got.
 pub async fn apply_template(State(state): State<ApiState>, request: Request) -> Result<Response, ApiError> {
     let bytes = extract::body(request, &state).await?;
     let worker = state.clone();

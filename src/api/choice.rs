@@ -1,4 +1,5 @@
-//! The events of one choice, read as pieces of its message. Streams and whole answers are made from the same pieces.
+//! The events of one choice, read as pieces of its message. Streams and whole answers are made from
+//! the same pieces.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,8 @@ pub enum Update {
     Failed(EngineError),
 }
 
-/// New output. Either list may be empty: text is held back where it may be part of a tag or a stop string.
+/// New output. Either list may be empty: text is held back where it may be part of a tag or a stop
+/// string.
 #[derive(Clone, Debug, Default)]
 pub struct Piece {
     pub deltas: Vec<OutputDelta>,

@@ -1,7 +1,7 @@
 //! All choices of one request as one stream of updates.
 //!
-//! Dropping `RunningChoices` cancels every choice: that is how a client that leaves is noticed, in a stream
-//! (the body is dropped) and in a whole answer (the handler is).
+//! Dropping `RunningChoices` cancels every choice: that is how a client that leaves is noticed, in
+//! a stream (the body is dropped) and in a whole answer (the handler is).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -77,7 +77,8 @@ impl RunningChoices {
     }
 }
 
-/// The events of one choice with its index, up to the terminal one. A stream that breaks off ends in a failure.
+/// The events of one choice with its index, up to the terminal one. A stream that breaks off ends
+/// in a failure.
 fn indexed(index: usize, stream: EventStream) -> Events {
     Box::pin(unfold(Some(stream), move |state| async move {
         let mut stream = state?;

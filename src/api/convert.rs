@@ -1,6 +1,6 @@
-//! From wire types to `ChatRequest`: every field is consumed, completed with a documented default, or refused
-//! by name. Every group of fields is taken apart without `..` here or in the check that it is handed to: a new
-//! field does not compile until somebody decided what it does.
+//! From wire types to `ChatRequest`: every field is consumed, completed with a documented default,
+//! or refused by name. Every group of fields is taken apart without `..` here or in the check that
+//! it is handed to: a new field does not compile until somebody decided what it does.
 //!
 //! What a request holds that has no effect is reported in its `ignored`.
 
@@ -81,8 +81,8 @@ pub struct TemplateRequest {
     pub ignored: Vec<String>,
 }
 
-/// The body of `/apply-template`: that of a chat request, of which what concerns the generation alone is not
-/// checked.
+/// The body of `/apply-template`: that of a chat request, of which what concerns the generation
+/// alone is not checked.
 pub fn template(body: Map<String, Value>, context: &ConvertContext<'_>) -> Result<TemplateRequest, ApiError> {
     let mut ignored = Vec::new();
     let ChatBody { chat, template, tools, thinking, response, generation, sampling: _, constraint: _ } =

@@ -1,7 +1,7 @@
 //! From the bytes of a request to its wire type, within the profile's limits.
 //!
-//! The content type is deliberately not looked at: `curl -d` says that JSON is a form, and the origin check of
-//! `guard` is what keeps web pages out.
+//! The content type is deliberately not looked at: `curl -d` says that JSON is a form, and the
+//! origin check of `guard` is what keeps web pages out.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ impl BodyLimit {
     }
 }
 
-/// Reads the body, up to `limits.body_bytes` (`pictures.body_bytes`); each piece of it must come within
-/// `server.read_timeout_seconds`.
+/// Reads the body, up to `limits.body_bytes` (`pictures.body_bytes`); each piece of it must come
+/// within `server.read_timeout_seconds`.
 pub async fn body(request: Request, state: &ApiState) -> Result<Bytes, ApiError> {
     let limit = BodyLimit::of(state);
     let announced = request.headers().get(header::CONTENT_LENGTH);
@@ -104,8 +104,8 @@ pub fn typed<T: DeserializeOwned>(body: Map<String, Value>) -> Result<T, ApiErro
     })
 }
 
-/// The deepest nesting of brackets outside strings; right for valid JSON, and an upper bound that needs no
-/// stack for the rest.
+/// The deepest nesting of brackets outside strings; right for valid JSON, and an upper bound that
+/// needs no stack for the rest.
 fn depth(bytes: &[u8]) -> u32 {
     let (mut now, mut deepest) = (0_u32, 0_u32);
     let (mut in_string, mut escaped) = (false, false);

@@ -1,8 +1,9 @@
-//! One table of every request field of the generation endpoints with its verdict, and a body judged by it.
+//! One table of every request field of the generation endpoints with its verdict, and a body judged
+//! by it.
 //!
-//! A field is consumed, refused by name, or passed over; what is passed over or unknown is reported to the
-//! client in the header `x-plateau-ignored`, so nothing is ever dropped without a word. `docs/api.md` holds
-//! this table.
+//! A field is consumed, refused by name, or passed over; what is passed over or unknown is reported
+//! to the client in the header `x-plateau-ignored`, so nothing is ever dropped without a word.
+//! `docs/api.md` holds this table.
 
 mod field;
 mod table;
@@ -19,8 +20,8 @@ pub fn find(name: &str, endpoint: Endpoint) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.name == name && field.scope.covers(endpoint))
 }
 
-/// Leaves in `body` what is consumed at `endpoint`, in its order; the names of what is passed over or unknown
-/// go to `ignored`.
+/// Leaves in `body` what is consumed at `endpoint`, in its order; the names of what is passed over
+/// or unknown go to `ignored`.
 ///
 /// # Errors
 /// The first field that is refused.

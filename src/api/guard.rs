@@ -1,8 +1,8 @@
-//! Who may talk to the server: the Host header, the origin of web pages, the key. Errors are logged and
-//! counted here, once.
+//! Who may talk to the server: the Host header, the origin of web pages, the key. Errors are logged
+//! and counted here, once.
 //!
-//! Without these checks any web page that a user opens could drive the server on the user's own machine: by
-//! a request of its own (origin) or after rebinding its name to a local address (host).
+//! Without these checks any web page that a user opens could drive the server on the user's own
+//! machine: by a request of its own (origin) or after rebinding its name to a local address (host).
 
 use std::net::IpAddr;
 
@@ -18,7 +18,8 @@ use super::routes;
 use super::state::ApiState;
 use crate::config::ServerConfig;
 
-/// The outermost layer: host and origin first, then the log and the metrics of whatever error comes back.
+/// The outermost layer: host and origin first, then the log and the metrics of whatever error comes
+/// back.
 pub async fn outer(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let server = &state.profile.server;
     let path = request.uri().path().to_owned();
@@ -70,7 +71,8 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     std::hint::black_box(difference) == 0
 }
 
-/// A request without a Host header comes from no browser and passes. An address in numbers cannot be rebound and passes.
+/// A request without a Host header comes from no browser and passes. An address in numbers cannot
+/// be rebound and passes.
 fn check_host(request: &Request, server: &ServerConfig) -> Result<(), ApiError> {
     let header = request.headers().get(header::HOST).map(|value| value.to_str().unwrap_or(""));
     let Some(host) = header.or_else(|| request.uri().authority().map(|authority| authority.as_str())) else {

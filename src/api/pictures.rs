@@ -1,7 +1,8 @@
-//! Pictures of a request: got from where it says they are, bounded, decoded, brought to the size that the model takes.
+//! Pictures of a request: got from where it says they are, bounded, decoded, brought to the size
+//! that the model takes.
 //!
-//! Fetching happens on the async threads, all else off them. What pictures are and what a URL may reach is `crate::picture`'s
-//! business, where they go in a prompt the chat layer's.
+//! Fetching happens on the async threads, all else off them. What pictures are and what a URL may
+//! reach is `crate::picture`'s business, where they go in a prompt the chat layer's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ const FETCHES: usize = 4;
 pub struct Pictures {
     rules: Arc<Rules>,
     fetcher: Fetcher,
-    /// Places to decode in, over all requests: decoding takes a core and several times the picture's memory, so a crowd of
-    /// large pictures would take all of both.
+    /// Places to decode in, over all requests: decoding takes a core and several times the
+    /// picture's memory, so a crowd of large pictures would take all of both.
     decoders: Arc<Semaphore>,
     metrics: Metrics,
 }

@@ -1,5 +1,6 @@
-//! The one path of a request that generates, whatever API it came by: read, convert, get its pictures, prepare,
-//! submit, answer. An API is what converts its body into a `ChatRequest` and what prints its answers.
+//! The one path of a request that generates, whatever API it came by: read, convert, get its
+//! pictures, prepare, submit, answer. An API is what converts its body into a `ChatRequest` and
+//! what prints its answers.
 
 use std::time::Instant;
 

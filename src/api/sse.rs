@@ -1,6 +1,7 @@
 //! The one stream loop: updates -> `data:` chunks, with comments while there is nothing to say.
 //!
-//! Headers go out at once; everything that can still be answered with a status code was checked before.
+//! Headers go out at once; everything that can still be answered with a status code was checked
+//! before.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -71,8 +71,8 @@ impl UsageTotals {
         }
     }
 
-    /// A prompt counts once, with its first choice; generated tokens all count. Choices run side by side: their times are
-    /// not added, the longest is the request's.
+    /// A prompt counts once, with its first choice; generated tokens all count. Choices run side by
+    /// side: their times are not added, the longest is the request's.
     pub fn add(&mut self, index: usize, end: &End) {
         if index.checked_rem(self.n_per_prompt) == Some(0) {
             self.usage.prompt += end.usage.prompt;

@@ -1,5 +1,5 @@
-//! The JSON of requests and responses as serde types. No logic: what a field means is decided in `convert` and
-//! below.
+//! The JSON of requests and responses as serde types. No logic: what a field means is decided in
+//! `convert` and below.
 
 mod chat;
 mod completion;

@@ -1,8 +1,8 @@
-//! Places in a prompt that later prompts are likely to begin like: ends of messages, thinking, the turn to
-//! be generated.
+//! Places in a prompt that later prompts are likely to begin like: ends of messages, thinking, the
+//! turn to be generated.
 //!
-//! Found by control tokens, which text of clients can never become, so that no client moves the places of
-//! another.
+//! Found by control tokens, which text of clients can never become, so that no client moves the
+//! places of another.
 
 use crate::engine::{Mark, MarkKind, PromptItem};
 use crate::text::Tokenizer;
@@ -11,8 +11,9 @@ use crate::units::Token;
 /// Tokens that open a message, in the templates of the families that are known.
 const OPENERS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|turn>"];
 
-/// The breakpoints of a prompt in ascending order, at most one a place. `generates`: the last message is
-/// opened for the answer. Places are counted in items: a picture is as many as it has rows.
+/// The breakpoints of a prompt in ascending order, at most one a place. `generates`: the last
+/// message is opened for the answer. Places are counted in items: a picture is as many as it has
+/// rows.
 pub fn breakpoints(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool) -> Vec<Mark> {
     let special = |text: &str| tokenizer.special(text);
     let openers: Vec<Token> = OPENERS.into_iter().filter_map(special).collect();

@@ -1,8 +1,9 @@
-//! From what a request asks of its answer to rules that the engine follows: bounds on thinking, a shape for
-//! the answer, calls of tools. Compiling may take a second: call it off the async threads.
+//! From what a request asks of its answer to rules that the engine follows: bounds on thinking, a
+//! shape for the answer, calls of tools. Compiling may take a second: call it off the async
+//! threads.
 //!
-//! What cannot be compiled is refused, with the reason; the generation never goes on without it. A part of
-//! a schema that is out of reach holds less strictly and is reported.
+//! What cannot be compiled is refused, with the reason; the generation never goes on without it. A
+//! part of a schema that is out of reach holds less strictly and is reported.
 
 pub mod sources;
 
@@ -68,7 +69,8 @@ pub fn grammars(tokenizer: &Tokenizer) -> Result<Grammars, GrammarError> {
     Engine::new(vocabulary).map(Grammars::new)
 }
 
-/// Tags that models were taught as tokens (`<tool_call>`) are marks too, although they are shown: text never holds them.
+/// Tags that models were taught as tokens (`<tool_call>`) are marks too, although they are shown:
+/// text never holds them.
 fn is_special(tokenizer: &Tokenizer, token: Token) -> bool {
     let piece = tokenizer.piece(token);
     let is_tag = piece.starts_with(b"<") && piece.ends_with(b">");

@@ -1,5 +1,5 @@
-//! A conversation, checked: its messages normalised, its tools and its thinking read, everything that the
-//! template will print guarded.
+//! A conversation, checked: its messages normalised, its tools and its thinking read, everything
+//! that the template will print guarded.
 
 use serde_json::{Map, Value};
 

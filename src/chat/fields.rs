@@ -1,5 +1,6 @@
-//! Request fields under the names that clients send, typed and not yet checked. What every OpenAI-like
-//! body is made of; the checks (`conversation`, `options`, `thinking`, `constraint`) take them.
+//! Request fields under the names that clients send, typed and not yet checked. What every
+//! OpenAI-like body is made of; the checks (`conversation`, `options`, `thinking`, `constraint`)
+//! take them.
 //!
 //! Absent and null are the same. Deliberately absent: defaults and ranges, and what only HTTP needs
 //! (`api::wire`).
@@ -9,14 +10,14 @@ use serde_json::{Map, Value};
 
 use super::number::Int;
 
-/// A group of optional fields that is read name by name out of one JSON object, so that several groups
-/// share a body and every error keeps the path of its field.
+/// A group of optional fields that is read name by name out of one JSON object, so that several
+/// groups share a body and every error keeps the path of its field.
 pub trait Fields: Default {
     /// As they are written in a request.
     fn names() -> Vec<&'static str>;
 
-    /// Takes the value behind `name` out of `map`; `false`: it is no name of this group, and nothing
-    /// was taken.
+    /// Takes the value behind `name` out of `map`; `false`: it is no name of this group, and
+    /// nothing was taken.
     ///
     /// # Errors
     /// The value has another type.

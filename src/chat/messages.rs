@@ -1,8 +1,8 @@
 //! Messages as clients send them -> messages as templates expect them.
 //!
-//! Deliberately not done here: rendering (`template`), the tools of a request (`tools`), taking pictures
-//! out (`pictures`). Fields of a message that are not known here are handed to the template, guarded like
-//! the rest: a template may print them.
+//! Deliberately not done here: rendering (`template`), the tools of a request (`tools`), taking
+//! pictures out (`pictures`). Fields of a message that are not known here are handed to the
+//! template, guarded like the rest: a template may print them.
 
 mod calls;
 mod content;
@@ -18,14 +18,14 @@ use values::string_field;
 pub use continued::{Continued, cut_at_mark, mark_final};
 pub use values::{NormaliseOptions, guard_value};
 
-/// Validates and rewrites the `messages` array: `developer` is `system`; leading system messages are joined
-/// with a blank line; later ones become user text in the wrapper; `content` null, missing, "" and [] are
-/// the same; text parts are joined, an unknown part is refused by its index; string `arguments` of tool
-/// calls are parsed; `reasoning` is `reasoning_content`.
+/// Validates and rewrites the `messages` array: `developer` is `system`; leading system messages
+/// are joined with a blank line; later ones become user text in the wrapper; `content` null,
+/// missing, "" and [] are the same; text parts are joined, an unknown part is refused by its index;
+/// string `arguments` of tool calls are parsed; `reasoning` is `reasoning_content`.
 ///
-/// Text parts are joined without anything between them, as the templates of Qwen join them; content with
-/// pictures stays a list of parts. Arguments that are not an object become `{"arguments": <what was
-/// sent>}`. Fields that are null are left out.
+/// Text parts are joined without anything between them, as the templates of Qwen join them; content
+/// with pictures stays a list of parts. Arguments that are not an object become `{"arguments":
+/// <what was sent>}`. Fields that are null are left out.
 ///
 /// # Errors
 /// Names the field, e.g. `messages[2].content[0].type`, with the value and what would be accepted.

@@ -1,5 +1,5 @@
-//! How long, how often and until where to generate: the fields of a request, checked and completed with
-//! defaults.
+//! How long, how often and until where to generate: the fields of a request, checked and completed
+//! with defaults.
 
 use std::collections::HashSet;
 

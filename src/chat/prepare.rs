@@ -1,5 +1,5 @@
-//! From a checked request to what the engine runs: render, tokenise, compile constraints. Pure: the id and
-//! the time come from outside.
+//! From a checked request to what the engine runs: render, tokenise, compile constraints. Pure: the
+//! id and the time come from outside.
 //!
 //! May take long (a template and a tokeniser over megabytes): call it off the async threads.
 

@@ -11,8 +11,8 @@ use super::sampling::token_id;
 use crate::text::tokenizer::Tokenizer;
 use crate::units::Token;
 
-/// The prompts of a request: a string, a list of token ids, an object with a string and the number of its
-/// pictures (`pictures::take_from_prompt`), or a list of these.
+/// The prompts of a request: a string, a list of token ids, an object with a string and the number
+/// of its pictures (`pictures::take_from_prompt`), or a list of these.
 ///
 /// # Errors
 /// Names the field; `echo` cannot be served together with log-probabilities.

@@ -1,4 +1,5 @@
-//! The sampling fields of a request, checked against their ranges and completed with the profile's defaults.
+//! The sampling fields of a request, checked against their ranges and completed with the profile's
+//! defaults.
 //!
 //! Nothing is clamped: a value outside its range is refused by name.
 

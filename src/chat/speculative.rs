@@ -1,5 +1,5 @@
-//! The drafting of one request: the profile's, or less of it. Contexts are made for the profile's longest
-//! draft, so a longer one is refused and not clamped.
+//! The drafting of one request: the profile's, or less of it. Contexts are made for the profile's
+//! longest draft, so a longer one is refused and not clamped.
 
 use super::error::RequestError;
 use super::fields::SpeculativeFields;

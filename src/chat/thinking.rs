@@ -1,11 +1,11 @@
-//! Whether a request wants the model to think, out of every spelling that clients use, and how a prompt
-//! leaves it.
+//! Whether a request wants the model to think, out of every spelling that clients use, and how a
+//! prompt leaves it.
 //!
 //! Where several spellings disagree the most explicit one holds:
 //! `chat_template_kwargs.enable_thinking`, then `enable_thinking`, `thinking`, `reasoning.enabled`,
 //! `reasoning_effort`, `reasoning.effort`, then the profile. Of bounds on the tokens:
-//! `thinking.budget_tokens`, the flat spellings, `reasoning.max_tokens`, the degree of effort, then the
-//! profile.
+//! `thinking.budget_tokens`, the flat spellings, `reasoning.max_tokens`, the degree of effort, then
+//! the profile.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};

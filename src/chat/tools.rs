@@ -1,7 +1,8 @@
-//! Tools: what the client declared, and the tool calls in generated text (Qwen XML and Hermes JSON).
+//! Tools: what the client declared, and the tool calls in generated text (Qwen XML and Hermes
+//! JSON).
 //!
-//! Deliberately absent: running tools, and holding the model to their shapes (the engine's, by a grammar
-//! made of `calls`).
+//! Deliberately absent: running tools, and holding the model to their shapes (the engine's, by a
+//! grammar made of `calls`).
 
 mod calls;
 mod declared;

@@ -28,10 +28,11 @@ impl Scope {
 /// What happens to a field. JSON texts, so that the table is a constant.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict {
-    /// It changes the generation or the answer. `default` is for people; `sample` is a value that is not the default; `bad`
-    /// one that is refused.
+    /// It changes the generation or the answer. `default` is for people; `sample` is a value that
+    /// is not the default; `bad` one that is refused.
     Consumed { default: &'static str, sample: &'static str, bad: &'static str },
-    /// Refused by name, except for null and for the values that ask for nothing (a list in JSON). `sample` is refused.
+    /// Refused by name, except for null and for the values that ask for nothing (a list in JSON).
+    /// `sample` is refused.
     Refused { neutral: &'static str, sample: &'static str },
     /// Accepted without effect and reported.
     PassedOver { sample: &'static str },

@@ -31,7 +31,7 @@ impl ChatRender {
     /// A chunk with the log-probabilities that wait for one.
     fn speak(&mut self, index: usize, delta: ChatMessage) -> String {
         let mut chunk = self.chunk(index, delta);
-        let held = std::mem::take(self.held.at(index));
+        let held = self.held.release(index);
         if let (false, Some(choice)) = (held.is_empty(), chunk.choices.first_mut()) {
             choice.logprobs = Some(logprobs(held));
         }
@@ -46,7 +46,7 @@ impl Render for ChatRender {
     }
 
     fn piece(&mut self, index: usize, piece: Piece, out: &mut VecDeque<String>) {
-        self.held.at(index).extend(piece.logprobs);
+        self.held.hold(index, piece.logprobs);
         for delta in piece.deltas {
             let delta = delta_of(delta);
             out.push_back(self.speak(index, delta));
@@ -54,7 +54,7 @@ impl Render for ChatRender {
     }
 
     fn end(&mut self, index: usize, end: &End, timings: TimingsBody, out: &mut VecDeque<String>) {
-        if !self.held.at(index).is_empty() {
+        if self.held.has(index) {
             out.push_back(self.speak(index, ChatMessage::default()));
         }
         let mut last = self.chunk(index, ChatMessage::default());

@@ -41,7 +41,7 @@ impl CompletionRender {
 
     fn speak(&mut self, index: usize, said: String) -> String {
         let mut chunk = self.chunk(index, said);
-        let held = std::mem::take(self.held.at(index));
+        let held = self.held.release(index);
         if let (false, Some(choice)) = (held.is_empty(), chunk.choices.first_mut()) {
             if self.offsets.len() <= index {
                 self.offsets.resize(index + 1, 0);
@@ -64,7 +64,7 @@ impl Render for CompletionRender {
     }
 
     fn piece(&mut self, index: usize, piece: Piece, out: &mut VecDeque<String>) {
-        self.held.at(index).extend(piece.logprobs);
+        self.held.hold(index, piece.logprobs);
         for delta in piece.deltas {
             if let OutputDelta::Content(said) = delta {
                 out.push_back(self.speak(index, said));
@@ -73,7 +73,7 @@ impl Render for CompletionRender {
     }
 
     fn end(&mut self, index: usize, end: &End, timings: TimingsBody, out: &mut VecDeque<String>) {
-        if !self.held.at(index).is_empty() {
+        if self.held.has(index) {
             out.push_back(self.speak(index, String::new()));
         }
         let mut last = self.chunk(index, String::new());

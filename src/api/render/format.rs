@@ -9,7 +9,8 @@ use crate::api::state::ApiState;
 use crate::api::wire::{Envelope, PromptProgress, TimingsBody, UsageBody};
 use crate::engine::Logprob;
 
-/// Prints the answers of an API. What it pushes to `out` are the `data:` texts of a stream, in order.
+/// Prints the answers of an API. What it pushes to `out` are the `data:` texts of a stream, in
+/// order.
 pub trait Render: Send + 'static {
     /// A choice of a stream begins.
     fn open(&mut self, index: usize, out: &mut VecDeque<String>);
@@ -71,16 +72,25 @@ pub(super) fn finite(logprob: f32) -> f32 {
     if logprob.is_finite() { logprob } else { -9999.0 }
 }
 
-/// Log-probabilities that no chunk has carried yet, by choice: a chunk without text for them may not come for
-/// a while.
+/// Log-probabilities that no chunk has carried yet, by choice: a chunk without text for them may
+/// not come for a while.
 #[derive(Debug, Default)]
 pub(super) struct HeldLogprobs(Vec<Vec<Logprob>>);
 
 impl HeldLogprobs {
-    pub(super) fn at(&mut self, index: usize) -> &mut Vec<Logprob> {
+    pub(super) fn hold(&mut self, index: usize, logprobs: Vec<Logprob>) {
         if self.0.len() <= index {
             self.0.resize_with(index + 1, Vec::new);
         }
-        &mut self.0[index]
+        self.0[index].extend(logprobs);
+    }
+
+    pub(super) fn has(&self, index: usize) -> bool {
+        self.0.get(index).is_some_and(|held| !held.is_empty())
+    }
+
+    /// What is held of a choice, for the chunk that carries it.
+    pub(super) fn release(&mut self, index: usize) -> Vec<Logprob> {
+        self.0.get_mut(index).map(|held| held.drain(..).collect()).unwrap_or_default()
     }
 }

@@ -1,4 +1,5 @@
-//! Responses and stream chunks of both generation endpoints. Members are written in the order that OpenAI writes them.
+//! Responses and stream chunks of both generation endpoints. Members are written in the order that
+//! OpenAI writes them.
 
 use serde::Serialize;
 
@@ -57,7 +58,8 @@ pub struct TimingsBody {
     /// Not llama-server's: from arrival to the first token, and the part of it spent in the queue.
     pub ttft_ms: f64,
     pub queue_ms: f64,
-    /// Not llama-server's, and only where pictures were encoded: how many, and the time of it, a part of `prompt_ms`.
+    /// Not llama-server's, and only where pictures were encoded: how many, and the time of it, a
+    /// part of `prompt_ms`.
     #[serde(flatten)]
     pub encoding: Option<EncodingBody>,
     /// Not llama-server's: what the prompt began from.
@@ -133,7 +135,8 @@ pub struct ChatChunkChoice {
 pub struct ChatMessage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<&'static str>,
-    /// Absent in chunks about something else; `Some(None)`, null, in a whole message of tool calls alone.
+    /// Absent in chunks about something else; `Some(None)`, null, in a whole message of tool calls
+    /// alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<Option<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,8 +148,8 @@ pub struct ChatMessage {
     pub tool_calls: Vec<CallBody>,
 }
 
-/// A call of a whole message has everything but `index`. Of a stream's chunks the first has everything, later
-/// ones only `index` and a piece of the arguments.
+/// A call of a whole message has everything but `index`. Of a stream's chunks the first has
+/// everything, later ones only `index` and a piece of the arguments.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallBody {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! Which constraint the fields of a request ask for. One at most: two at once is an error, not a choice of ours.
+//! Which constraint the fields of a request ask for. One at most: two at once is an error, not a
+//! choice of ours.
 
 use serde_json::{Map, Value};
 
@@ -31,7 +32,8 @@ pub enum Scope {
     Whole,
 }
 
-/// The constraint that the fields ask for. Members of objects that say nothing here go to `ignored`.
+/// The constraint that the fields ask for. Members of objects that say nothing here go to
+/// `ignored`.
 ///
 /// # Errors
 /// Names the field.

@@ -1,4 +1,5 @@
-//! Tool calls in the history: checked, their arguments made an object, which is what templates iterate over.
+//! Tool calls in the history: checked, their arguments made an object, which is what templates
+//! iterate over.
 
 use serde_json::{Map, Value, json};
 
@@ -93,8 +94,8 @@ fn function(function: &Value, path: &str, guard: Guard<'_>) -> Result<Map<String
     Ok(out)
 }
 
-/// Always an object. OpenAI's clients send JSON text; nothing at all is no arguments; what is no object is kept under the
-/// key `arguments`, so that the model still sees what it once wrote.
+/// Always an object. OpenAI's clients send JSON text; nothing at all is no arguments; what is no
+/// object is kept under the key `arguments`, so that the model still sees what it once wrote.
 fn arguments(given: Option<&Value>) -> Value {
     match given {
         None | Some(Value::Null) => json!({}),

@@ -7,8 +7,8 @@ use crate::chat::error::RequestError;
 use crate::chat::json::kind_of;
 use crate::chat::pictures::PART_TYPES;
 
-/// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them. With
-/// pictures it is a list of parts in their order. Guarded.
+/// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them.
+/// With pictures it is a list of parts in their order. Guarded.
 pub(super) fn read(content: Option<&Value>, path: &str, options: &NormaliseOptions<'_>) -> Result<Value, RequestError> {
     match content {
         None | Some(Value::Null) => Ok("".into()),
@@ -47,11 +47,13 @@ fn joined(texts: &[String], options: &NormaliseOptions<'_>) -> Value {
     parts.into()
 }
 
-/// How a client's accounting block begins, which it puts before its system prompt with a number that changes every time.
+/// How a client's accounting block begins, which it puts before its system prompt with a number
+/// that changes every time.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// The content of a system message without such a block: it would make every prompt new from its first
-/// line on. A block is a part of its own, or the first line; nothing is looked for anywhere else.
+/// The content of a system message without such a block: it would make every prompt new from its
+/// first line on. A block is a part of its own, or the first line; nothing is looked for anywhere
+/// else.
 pub(super) fn without_billing(content: Option<&Value>) -> Option<Value> {
     match content? {
         Value::String(text) if text.starts_with(BILLING) => {

@@ -299,7 +299,8 @@ proptest! {
     }
 }
 
-/// A client's accounting block with a number that changes made every prompt new from its first line.
+/// A client's accounting block with a number that changes made every prompt new from its first
+/// line.
 #[test]
 fn a_rotating_billing_block_does_not_reach_the_prompt() {
     let billing = |n: u32| format!("x-anthropic-billing-header: cc_version=2.1; cch={n};");

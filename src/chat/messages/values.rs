@@ -9,15 +9,16 @@ use crate::chat::json::kind_of;
 pub struct NormaliseOptions<'a> {
     /// Wrapper of a system message after the first user message; `{}` stands for its text.
     pub late_system_wrapper: &'a str,
-    /// Makes client text safe (`Tokenizer::guard`); applied to every string that a template may print.
+    /// Makes client text safe (`Tokenizer::guard`); applied to every string that a template may
+    /// print.
     pub guard: &'a dyn Fn(&str) -> String,
     /// The part that the template gets for a picture.
     pub picture: &'a Value,
     pub max_messages: usize,
 }
 
-/// Every string in a JSON value made safe, keys too: for tools, `chat_template_kwargs` and whatever else a template may
-/// print.
+/// Every string in a JSON value made safe, keys too: for tools, `chat_template_kwargs` and whatever
+/// else a template may print.
 pub fn guard_value(value: &Value, guard: &dyn Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(guard(text)),

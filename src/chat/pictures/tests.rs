@@ -1,4 +1,5 @@
-//! Pictures in messages and raw prompts, without a picture decoded: what is taken out, where it goes, what is refused.
+//! Pictures in messages and raw prompts, without a picture decoded: what is taken out, where it
+//! goes, what is refused.
 
 use super::super::error::RequestErrorKind;
 use super::*;

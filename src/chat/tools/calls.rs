@@ -1,6 +1,8 @@
-//! The shapes of the calls that may be made, from the declarations: what of a parameter is text, and what is JSON.
+//! The shapes of the calls that may be made, from the declarations: what of a parameter is text,
+//! and what is JSON.
 //!
-//! It follows what the reader of calls takes a value for (`value`), so that what is generated is read back as it was meant.
+//! It follows what the reader of calls takes a value for (`value`), so that what is generated is
+//! read back as it was meant.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! The tool fields of a request: `tools`, `tool_choice`, `parallel_tool_calls`.
 //!
-//! Deliberately absent: the old `functions` pair (refused before it gets here), and judging the JSON schema
-//! of the parameters. It goes to the template as it was sent.
+//! Deliberately absent: the old `functions` pair (refused before it gets here), and judging the
+//! JSON schema of the parameters. It goes to the template as it was sent.
 
 use std::collections::HashSet;
 
@@ -34,9 +34,9 @@ pub struct ToolSettings {
 }
 
 impl ToolSettings {
-    /// Checks every field; the error names the path of the first fault. Without tools, `tool_choice`
-    /// "auto" and "none" and either value of `parallel_tool_calls` are accepted, since all of them mean
-    /// the same then.
+    /// Checks every field; the error names the path of the first fault. Without tools,
+    /// `tool_choice` "auto" and "none" and either value of `parallel_tool_calls` are accepted,
+    /// since all of them mean the same then.
     pub fn from_fields(fields: &ToolFields, limits: ToolLimits) -> Result<ToolSettings, RequestError> {
         let ToolFields { tools: declared, tool_choice, parallel_tool_calls } = fields;
         let tools = declared.as_ref().map_or(Ok(Vec::new()), |value| tools(value, limits))?;

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// A declared function. `parameters` is its JSON schema (an object; `{}` when the client sent none).
+/// A declared function. `parameters` is its JSON schema (an object; `{}` when the client sent
+/// none).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
     pub name: String,
