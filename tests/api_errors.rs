@@ -102,7 +102,8 @@ async fn a_logit_bias_that_bans_every_token_is_the_clients_error() {
         assert_eq!((told.status, told.error("param")), (400, &json!("logit_bias")), "before a stream begins");
         check_envelope(&told.body);
     }
-    // The model's list of end tokens is longer than the file's, so that this is seen at the first token.
+    // The model's list of end tokens is longer than the file's, so that this is seen at the first
+    // token.
     let body = with(chat("hi"), json!({ "logit_bias": bans(&end_tokens), "ignore_eos": true }));
     let told = server.post(CHAT, body.clone()).await;
     assert_eq!((told.status, told.error("param")), (400, &json!("logit_bias")), "{}", told.body);

@@ -1,4 +1,5 @@
-//! Every request field in one table with its verdict: each row is exercised at each endpoint that knows it.
+//! Every request field in one table with its verdict: each row is exercised at each endpoint that
+//! knows it.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
@@ -94,7 +95,8 @@ async fn an_unknown_field_is_served_and_reported() {
     }
 }
 
-/// Values that do not fit their neighbours, or lie beyond a limit; the table has one bad value a row, these are the rest.
+/// Values that do not fit their neighbours, or lie beyond a limit; the table has one bad value a
+/// row, these are the rest.
 #[tokio::test]
 async fn numbers_are_checked_at_the_border_and_named() {
     let server = start(FakeRunner::saying("</think>hello")).await;

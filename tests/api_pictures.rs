@@ -1,4 +1,5 @@
-//! Pictures over HTTP: what is accepted, what it counts, what is refused and how the refusal names the place.
+//! Pictures over HTTP: what is accepted, what it counts, what is refused and how the refusal names
+//! the place.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;

@@ -192,10 +192,10 @@ async fn an_end_inside_a_draft_cuts_what_is_behind_it() {
             continue;
         }
         // What is left is the state after the last token that stayed, so that the next turn goes on from it.
-        let mut more = wanted.prompt.clone();
+        let mut more = wanted.prompt.to_vec();
         more.extend(answer.tokens.iter().map(|t| plateau::engine::PromptItem::Token(*t)));
         more.extend(tokens("!").into_iter().map(plateau::engine::PromptItem::Token));
-        let again = rig.ask(GenerationRequest { prompt: more.clone(), ..wanted }).await;
+        let again = rig.ask(GenerationRequest { prompt: more.clone().into(), ..wanted }).await;
         assert!(again.cached() >= more.len() - 3, "{} of {} cached", again.cached(), more.len());
     }
 }

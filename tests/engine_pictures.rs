@@ -48,7 +48,7 @@ fn request_with(prompt: Vec<PromptItem>, pictures: &[Arc<Picture>]) -> Generatio
         prompt.iter().any(|item| item.picture().map(|row| row.key) == key)
     };
     let pictures = pictures.iter().filter(used).cloned().collect();
-    GenerationRequest { prompt, pictures, max_tokens: Some(MAX_TOKENS), ..request_of(Vec::new()) }
+    GenerationRequest { prompt: prompt.into(), pictures, max_tokens: Some(MAX_TOKENS), ..request_of(Vec::new()) }
 }
 
 /// What the model says when nothing disturbs it.

@@ -122,7 +122,7 @@ impl Rig {
     fn request(&self, picture: &Arc<Picture>, question: &str, mtp_max: u32) -> GenerationRequest {
         GenerationRequest {
             id: "test".into(),
-            prompt: self.prompt(picture, question),
+            prompt: self.prompt(picture, question).into(),
             pictures: vec![Arc::clone(picture)],
             sampling: SamplingParams::greedy(),
             stop: Vec::new(),

@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use plateau::chat::tools::{CallForm, ToolFields, ToolLimits, ToolSettings, call_shapes};
+use plateau::chat::fields::ToolFields;
+use plateau::chat::tools::{CallForm, ToolLimits, ToolSettings, call_shapes};
 use plateau::grammar::{Calls, Compiled, Engine, Matcher, Source};
 use plateau::units::Token;
 use rand_core::{RngCore, SeedableRng};
@@ -28,9 +29,9 @@ fn declared() -> Vec<Value> {
 }
 
 fn source(tools: &[Value], form: CallForm, end: Token) -> Source {
-    let fields = ToolFields { tools: Some(&json!(tools)), tool_choice: None, parallel_tool_calls: None };
+    let fields = ToolFields { tools: Some(json!(tools)), tool_choice: None, parallel_tool_calls: None };
     let limits = ToolLimits { max_tools: 100, max_bytes: 1 << 20 };
-    let settings = ToolSettings::from_fields(fields, limits).unwrap_or_else(|error| panic!("{error}"));
+    let settings = ToolSettings::from_fields(&fields, limits).unwrap_or_else(|error| panic!("{error}"));
     Source::Calls(Calls { shapes: call_shapes(&settings, form), end })
 }
 

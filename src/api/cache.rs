@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 
-use super::ApiState;
 use super::error::{ApiError, ErrorCode};
+use super::state::ApiState;
 use crate::engine::prefix::{NodeView, Story};
 use crate::engine::{MarkKind, SubmitError};
 

@@ -1,8 +1,9 @@
-//! The events of one choice, read as pieces of its message. Streams and whole answers are made from the same pieces.
+//! The events of one choice, read as pieces of its message. Streams and whole answers are made from
+//! the same pieces.
 
 use std::collections::VecDeque;
 
-use crate::chat::{OutputDelta, OutputFormat, OutputParser};
+use crate::chat::{Collected, OutputDelta, OutputFormat, OutputParser};
 use crate::engine::{DraftTotals, EngineError, Event, Finish, FinishReason, Logprob, Restored, Timings, Usage};
 use crate::text::Detokenizer;
 use crate::text::tokenizer::Tokenizer;
@@ -17,7 +18,8 @@ pub enum Update {
     Failed(EngineError),
 }
 
-/// New output. Either list may be empty: text is held back where it may be part of a tag or a stop string.
+/// New output. Either list may be empty: text is held back where it may be part of a tag or a stop
+/// string.
 #[derive(Clone, Debug, Default)]
 pub struct Piece {
     pub deltas: Vec<OutputDelta>,
@@ -35,6 +37,14 @@ pub struct End {
     pub restored: Restored,
     /// Tokens inside think blocks; `None` where text is not split.
     pub reasoning_tokens: Option<usize>,
+}
+
+/// Everything that one choice said.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    pub said: Collected,
+    pub logprobs: Vec<Logprob>,
+    pub end: Option<Box<End>>,
 }
 
 /// Reads the events of one choice.
@@ -141,12 +151,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::chat::{Thinking, ToolFields, ToolLimits, ToolSettings};
+    use crate::chat::fields::ToolFields;
+    use crate::chat::{Thinking, ToolLimits, ToolSettings};
 
     fn format(thinking: Thinking) -> OutputFormat {
         let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
-        let fields = ToolFields { tools: Some(&tools), ..ToolFields::default() };
-        let tools = ToolSettings::from_fields(fields, ToolLimits { max_tools: 1, max_bytes: 1000 }).unwrap().tools;
+        let fields = ToolFields { tools: Some(tools), ..ToolFields::default() };
+        let tools = ToolSettings::from_fields(&fields, ToolLimits { max_tools: 1, max_bytes: 1000 }).unwrap().tools;
         OutputFormat { thinking, tools, parallel: true, calls_end_thinking: true }
     }
 

@@ -1,27 +1,17 @@
-//! A generation as one JSON answer, made of the same pieces as a stream.
+//! The choices of a request as one JSON answer, made of the same pieces as a stream.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::choice::{End, Update};
+use super::choice::{Answer, Update};
+use super::choices::RunningChoices;
 use super::error::ApiError;
-use super::generation::Generation;
 use super::render::Render;
-use crate::chat::Collected;
-use crate::engine::Logprob;
-
-/// Everything that one choice said.
-#[derive(Clone, Debug, Default)]
-pub struct Answer {
-    pub said: Collected,
-    pub logprobs: Vec<Logprob>,
-    pub end: Option<Box<End>>,
-}
 
 /// Waits for all choices and prints them. Dropping the future cancels them.
-pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<Response, ApiError> {
-    let mut choices = vec![Answer::default(); generation.n_choices()];
-    while let Some((index, update)) = generation.next().await {
+pub async fn whole<R: Render>(mut running: RunningChoices, render: R) -> Result<Response, ApiError> {
+    let mut choices = vec![Answer::default(); running.n_choices()];
+    while let Some((index, update)) = running.next().await {
         let Some(choice) = choices.get_mut(index) else { continue };
         match update {
             // Only streams ask for progress.
@@ -34,7 +24,7 @@ pub async fn whole<R: Render>(mut generation: Generation, render: R) -> Result<R
             Update::Failed(error) => return Err(error.into()),
         }
     }
-    let tally = generation.tally();
-    let text = render.whole(choices, tally.usage(), tally.timings());
+    let totals = running.totals();
+    let text = render.whole(choices, totals.usage(), totals.timings());
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }

@@ -1,4 +1,5 @@
-//! Every error that a client can see: one enum of codes, one envelope for JSON and streams. The only place with status codes.
+//! Every error that a client can see: one enum of codes, one envelope for JSON and streams. The
+//! only place with status codes.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,7 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::chat::{RequestError, RequestErrorKind};
 use crate::engine::{EngineError, RunnerErrorKind, SubmitError};
 
-/// Seconds after which a client that was turned away may try again: a queue place is free after about one short answer.
+/// Seconds after which a client that was turned away may try again: a queue place is free after
+/// about one short answer.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 /// What went wrong, for programs. The name is public and does not change.
@@ -252,7 +254,8 @@ impl ApiError {
     }
 }
 
-/// 503 for whoever watches the process: nothing was asked of the engine, so it is no error of a request.
+/// 503 for whoever watches the process: nothing was asked of the engine, so it is no error of a
+/// request.
 pub fn unwell(status: &str, message: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": status, "message": message }))).into_response()
 }

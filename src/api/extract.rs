@@ -1,7 +1,7 @@
-//! From the bytes of a request to a JSON object, within the profile's limits.
+//! From the bytes of a request to its wire type, within the profile's limits.
 //!
-//! The content type is deliberately not looked at: `curl -d` says that JSON is a form, and the origin check of `guard` is
-//! what keeps web pages out.
+//! The content type is deliberately not looked at: `curl -d` says that JSON is a form, and the
+//! origin check of `guard` is what keeps web pages out.
 
 use std::time::Duration;
 
@@ -9,36 +9,43 @@ use axum::body::{BodyDataStream, Bytes};
 use axum::extract::Request;
 use axum::http::header;
 use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::ApiState;
 use super::error::{ApiError, ErrorCode};
+use super::state::ApiState;
 use crate::config::LimitsConfig;
 
 /// The longest body, and the setting that says so.
-type Longest = (u64, &'static str);
-
-/// Pictures make bodies long: where the model sees them, more is read.
-fn longest(state: &ApiState) -> Longest {
-    let own = (state.profile.limits.body_bytes, "limits.body_bytes");
-    let with_pictures = (state.profile.pictures.body_bytes, "pictures.body_bytes");
-    if state.handle.facts().vision.is_some() && with_pictures.0 > own.0 { with_pictures } else { own }
+#[derive(Clone, Copy)]
+struct BodyLimit {
+    bytes: u64,
+    setting: &'static str,
 }
 
-/// Reads the body, up to `limits.body_bytes` (`pictures.body_bytes`); each piece of it must come within
-/// `server.read_timeout_seconds`.
+impl BodyLimit {
+    /// Pictures make bodies long: where the model sees them, more is read.
+    fn of(state: &ApiState) -> BodyLimit {
+        let own = BodyLimit { bytes: state.profile.limits.body_bytes, setting: "limits.body_bytes" };
+        let pictures = BodyLimit { bytes: state.profile.pictures.body_bytes, setting: "pictures.body_bytes" };
+        if state.handle.facts().vision.is_some() && pictures.bytes > own.bytes { pictures } else { own }
+    }
+}
+
+/// Reads the body, up to `limits.body_bytes` (`pictures.body_bytes`); each piece of it must come
+/// within `server.read_timeout_seconds`.
 pub async fn body(request: Request, state: &ApiState) -> Result<Bytes, ApiError> {
-    let longest = longest(state);
+    let limit = BodyLimit::of(state);
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<u64>().ok());
-    if announced.is_some_and(|bytes| bytes > longest.0) {
-        return Err(too_large(longest));
+    if announced.is_some_and(|bytes| bytes > limit.bytes) {
+        return Err(too_large(limit));
     }
     let mut stream = request.into_body().into_data_stream();
     let mut out = Vec::new();
     while let Some(piece) = next_piece(&mut stream, state.profile.server.read_timeout_seconds).await? {
-        if (out.len() + piece.len()) as u64 > longest.0 {
-            return Err(too_large(longest));
+        if (out.len() + piece.len()) as u64 > limit.bytes {
+            return Err(too_large(limit));
         }
         out.extend_from_slice(&piece);
     }
@@ -60,7 +67,7 @@ async fn next_piece(stream: &mut BodyDataStream, seconds: u32) -> Result<Option<
     })
 }
 
-fn too_large((bytes, setting): Longest) -> ApiError {
+fn too_large(BodyLimit { bytes, setting }: BodyLimit) -> ApiError {
     let message = format!("the body is larger than {bytes} bytes; send less or raise `{setting}`");
     ApiError::new(ErrorCode::BodyTooLarge, message)
 }
@@ -82,7 +89,23 @@ pub fn object(bytes: &[u8], limits: &LimitsConfig) -> Result<Map<String, Value>,
     }
 }
 
-/// The deepest nesting of brackets outside strings; right for valid JSON, and an upper bound that needs no stack for the rest.
+/// Reads a wire type out of a parsed body; the error names the field by its path.
+///
+/// # Errors
+/// A field of another type.
+pub fn typed<T: DeserializeOwned>(body: Map<String, Value>) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(Value::Object(body)).map_err(|error| {
+        let path = error.path().to_string();
+        let what = error.into_inner().to_string();
+        if path == "." {
+            return ApiError::new(ErrorCode::InvalidRequest, what);
+        }
+        ApiError::new(ErrorCode::InvalidRequest, format!("`{path}`: {what}")).with_param(path)
+    })
+}
+
+/// The deepest nesting of brackets outside strings; right for valid JSON, and an upper bound that
+/// needs no stack for the rest.
 fn depth(bytes: &[u8]) -> u32 {
     let (mut now, mut deepest) = (0_u32, 0_u32);
     let (mut in_string, mut escaped) = (false, false);

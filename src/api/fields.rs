@@ -1,88 +1,40 @@
-//! One table of every request field of the generation endpoints with its verdict, and the sorting of a body by it.
+//! One table of every request field of the generation endpoints with its verdict, and a body judged
+//! by it.
 //!
-//! A field is consumed, refused by name, or passed over; what is passed over or unknown is reported to the client in the
-//! header `x-plateau-ignored`, so nothing is ever dropped without a word. `docs/api.md` holds this table.
+//! A field is consumed, refused by name, or passed over; what is passed over or unknown is reported
+//! to the client in the header `x-plateau-ignored`, so nothing is ever dropped without a word.
+//! `docs/api.md` holds this table.
 
+mod field;
 mod table;
 
 use serde_json::{Map, Value};
 
 use super::error::{ApiError, ErrorCode};
 
+pub use field::{Endpoint, Field, Scope, Verdict};
 pub use table::FIELDS;
-
-/// Which endpoints know a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    Both,
-    Chat,
-    Completions,
-}
-
-/// One of the two generation endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    Chat,
-    Completions,
-}
-
-impl Scope {
-    pub fn covers(self, endpoint: Endpoint) -> bool {
-        match self {
-            Scope::Both => true,
-            Scope::Chat => endpoint == Endpoint::Chat,
-            Scope::Completions => endpoint == Endpoint::Completions,
-        }
-    }
-}
-
-/// What happens to a field. JSON texts, so that the table is a constant.
-#[derive(Clone, Copy, Debug)]
-pub enum Verdict {
-    /// It changes the generation or the answer. `default` is for people; `sample` is a value that is not the default; `bad`
-    /// one that is refused.
-    Consumed { default: &'static str, sample: &'static str, bad: &'static str },
-    /// Refused by name, except for null and for the values that ask for nothing (a list in JSON). `sample` is refused.
-    Refused { neutral: &'static str, sample: &'static str },
-    /// Accepted without effect and reported.
-    PassedOver { sample: &'static str },
-}
-
-/// One row.
-#[derive(Clone, Copy, Debug)]
-pub struct Field {
-    pub name: &'static str,
-    pub scope: Scope,
-    pub verdict: Verdict,
-    pub doc: &'static str,
-}
-
-/// A body by what becomes of its fields.
-#[derive(Clone, Debug, Default)]
-pub struct Sorted {
-    /// For `GenerationBody`, `SamplingFields` and `ConstraintFields`.
-    pub shared: Map<String, Value>,
-    /// For the endpoint's own body.
-    pub own: Map<String, Value>,
-    /// Passed over or unknown.
-    pub ignored: Vec<String>,
-}
 
 /// The row of `name` at `endpoint`.
 pub fn find(name: &str, endpoint: Endpoint) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.name == name && field.scope.covers(endpoint))
 }
 
-/// Sorts a body; the first refused field ends it.
-pub fn sort(body: Map<String, Value>, endpoint: Endpoint) -> Result<Sorted, ApiError> {
-    let mut sorted = Sorted::default();
+/// Leaves in `body` what is consumed at `endpoint`, in its order; the names of what is passed over
+/// or unknown go to `ignored`.
+///
+/// # Errors
+/// The first field that is refused.
+pub fn judge(
+    body: Map<String, Value>,
+    endpoint: Endpoint,
+    ignored: &mut Vec<String>,
+) -> Result<Map<String, Value>, ApiError> {
+    let mut consumed = Map::with_capacity(body.len());
     for (name, value) in body {
         match find(&name, endpoint) {
-            Some(Field { verdict: Verdict::Consumed { .. }, scope: Scope::Both, .. }) => {
-                sorted.shared.insert(name, value);
-            }
             Some(Field { verdict: Verdict::Consumed { .. }, .. }) => {
-                sorted.own.insert(name, value);
+                consumed.insert(name, value);
             }
             Some(Field { verdict: Verdict::Refused { neutral, .. }, doc, .. }) => {
                 if !asks_for_nothing(&value, neutral) {
@@ -90,10 +42,10 @@ pub fn sort(body: Map<String, Value>, endpoint: Endpoint) -> Result<Sorted, ApiE
                 }
             }
             Some(Field { verdict: Verdict::PassedOver { .. }, .. }) | None if value.is_null() => {}
-            Some(Field { verdict: Verdict::PassedOver { .. }, .. }) | None => sorted.ignored.push(name),
+            Some(Field { verdict: Verdict::PassedOver { .. }, .. }) | None => ignored.push(name),
         }
     }
-    Ok(sorted)
+    Ok(consumed)
 }
 
 fn refusal(name: &str, doc: &str) -> ApiError {
@@ -140,31 +92,23 @@ fn inner(list: &str) -> &str {
 mod tests {
     use std::collections::BTreeSet;
 
-    use serde::Serialize;
-
-    use super::super::wire::{ChatBody, CompletionBody, GenerationBody};
+    use super::super::wire::{ChatBody, CompletionBody};
     use super::*;
-    use crate::chat::request::{ConstraintFields, SamplingFields};
+    use crate::chat::fields::Fields;
 
-    fn members(body: impl Serialize) -> BTreeSet<String> {
-        let value = serde_json::to_value(body).unwrap();
-        value.as_object().unwrap().keys().cloned().collect()
-    }
-
-    fn consumed(scope: Scope) -> BTreeSet<String> {
-        let rows = FIELDS.iter().filter(|f| f.scope == scope && matches!(f.verdict, Verdict::Consumed { .. }));
-        rows.map(|f| f.name.to_owned()).collect()
+    fn consumed(endpoint: Endpoint) -> BTreeSet<&'static str> {
+        let consumed = |f: &&Field| f.scope.covers(endpoint) && matches!(f.verdict, Verdict::Consumed { .. });
+        FIELDS.iter().filter(consumed).map(|f| f.name).collect()
     }
 
     #[test]
     fn the_table_and_the_wire_types_know_the_same_fields() {
-        let (body, sampling) = (members(GenerationBody::default()), members(SamplingFields::default()));
-        let constraint = members(ConstraintFields::default());
-        let read = &(&body | &sampling) | &constraint;
-        assert_eq!(read.len(), body.len() + sampling.len() + constraint.len(), "a field would be read twice");
-        assert_eq!(read, consumed(Scope::Both));
-        assert_eq!(members(ChatBody::default()), consumed(Scope::Chat));
-        assert_eq!(members(CompletionBody::default()), consumed(Scope::Completions));
+        for (endpoint, names) in [(Endpoint::Chat, ChatBody::names()), (Endpoint::Completions, CompletionBody::names())]
+        {
+            let read: BTreeSet<&str> = names.iter().copied().collect();
+            assert_eq!(read.len(), names.len(), "a field would be read twice at {endpoint:?}");
+            assert_eq!(read, consumed(endpoint), "{endpoint:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Who may talk to the server: the Host header, the origin of web pages, the key. Errors are logged and counted here, once.
+//! Who may talk to the server: the Host header, the origin of web pages, the key. Errors are logged
+//! and counted here, once.
 //!
-//! Without these checks any web page that a user opens could drive the server on the user's own machine: by a request of its
-//! own (origin) or after rebinding its name to a local address (host).
+//! Without these checks any web page that a user opens could drive the server on the user's own
+//! machine: by a request of its own (origin) or after rebinding its name to a local address (host).
 
 use std::net::IpAddr;
 
@@ -11,12 +12,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use super::ApiState;
 use super::error::{ApiError, ErrorCode, Reported};
+use super::headers::{ID_HEADER, IGNORED_HEADER, RELAXED_HEADER};
 use super::routes;
+use super::state::ApiState;
 use crate::config::ServerConfig;
 
-/// The outermost layer: host and origin first, then the log and the metrics of whatever error comes back.
+/// The outermost layer: host and origin first, then the log and the metrics of whatever error comes
+/// back.
 pub async fn outer(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let server = &state.profile.server;
     let path = request.uri().path().to_owned();
@@ -68,7 +71,8 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     std::hint::black_box(difference) == 0
 }
 
-/// A request without a Host header comes from no browser and passes. An address in numbers cannot be rebound and passes.
+/// A request without a Host header comes from no browser and passes. An address in numbers cannot
+/// be rebound and passes.
 fn check_host(request: &Request, server: &ServerConfig) -> Result<(), ApiError> {
     let header = request.headers().get(header::HOST).map(|value| value.to_str().unwrap_or(""));
     let Some(host) = header.or_else(|| request.uri().authority().map(|authority| authority.as_str())) else {
@@ -120,7 +124,7 @@ pub fn cors(server: &ServerConfig) -> Option<CorsLayer> {
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([super::IGNORED_HEADER, super::WIDENED_HEADER, super::ID_HEADER].map(HeaderName::from_static));
+        .expose_headers([IGNORED_HEADER, RELAXED_HEADER, ID_HEADER].map(HeaderName::from_static));
     Some(layer)
 }
 

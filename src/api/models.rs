@@ -5,8 +5,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
-use super::ApiState;
 use super::error::{ApiError, ErrorCode};
+use super::state::ApiState;
 
 /// `GET /v1/models`.
 pub async fn list(State(state): State<ApiState>) -> Json<Value> {

@@ -10,8 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, ErrorCode, unwell};
-use super::wire::{DetokenizeBody, Int, TokenizeBody};
-use super::{ApiState, extract, lower};
+use super::extract;
+use super::state::ApiState;
+use super::wire::{DetokenizeBody, TokenizeBody};
+use crate::chat::number::Int;
 use crate::engine::stats::{EngineStats, Phase, SequenceStats};
 use crate::engine::{Health, VisionFacts};
 use crate::telemetry::{EngineAges, KernelState};
@@ -248,7 +250,7 @@ pub async fn tokenize(State(state): State<ApiState>, request: Request) -> Result
 }
 
 fn body<T: DeserializeOwned>(bytes: &[u8], state: &ApiState) -> Result<T, ApiError> {
-    lower::typed(&Value::Object(extract::object(bytes, &state.profile.limits)?))
+    extract::typed(extract::object(bytes, &state.profile.limits)?)
 }
 
 /// The tokenizer adds BOS to parsed text only, and always: both are mended here.

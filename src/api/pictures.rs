@@ -1,7 +1,8 @@
-//! Pictures of a request: got from where it says they are, bounded, decoded, brought to the size that the model takes.
+//! Pictures of a request: got from where it says they are, bounded, decoded, brought to the size
+//! that the model takes.
 //!
-//! Fetching happens on the async threads, all else off them. What pictures are and what a URL may reach is `crate::picture`'s
-//! business, where they go in a prompt the chat layer's.
+//! Fetching happens on the async threads, all else off them. What pictures are and what a URL may
+//! reach is `crate::picture`'s business, where they go in a prompt the chat layer's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +12,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
 use super::error::{ApiError, ErrorCode};
-use super::lower::Lowered;
 use super::preparing::Place;
-use crate::chat::RequestError;
 use crate::chat::pictures::{Detail, PictureRef, Source, finish};
+use crate::chat::{ChatRequest, RequestError};
 use crate::config::PicturesConfig;
 use crate::engine::{Picture, VisionFacts};
 use crate::picture::{FetchRules, Fetcher, Limits, PictureError, Probe, data_uri, fetch, file};
@@ -28,8 +28,8 @@ const FETCHES: usize = 4;
 pub struct Pictures {
     rules: Arc<Rules>,
     fetcher: Fetcher,
-    /// Places to decode in, over all requests: decoding takes a core and several times the picture's memory, so a crowd of
-    /// large pictures would take all of both.
+    /// Places to decode in, over all requests: decoding takes a core and several times the
+    /// picture's memory, so a crowd of large pictures would take all of both.
     decoders: Arc<Semaphore>,
     metrics: Metrics,
 }
@@ -112,9 +112,22 @@ impl Pictures {
         Err(self.refused(error))
     }
 
-    /// All pictures of a request, in order. `place` is the request's own.
-    async fn load(&self, pictures: Vec<PictureRef>, place: &Place) -> Result<Vec<Arc<Picture>>, ApiError> {
+    /// The request with its pictures, got and decoded. `place` is the request's own.
+    ///
+    /// # Errors
+    /// The first picture that is not taken.
+    pub(super) async fn load(&self, request: ChatRequest<PictureRef>, place: &Place) -> Result<ChatRequest, ApiError> {
+        let ChatRequest { conversation, pictures, options, constraint, ignored } = request;
+        let pictures = self.decoded(pictures, place).await?;
+        Ok(ChatRequest { conversation, pictures, options, constraint, ignored })
+    }
+
+    /// All pictures, in order.
+    async fn decoded(&self, pictures: Vec<PictureRef>, place: &Place) -> Result<Vec<Arc<Picture>>, ApiError> {
         self.admit(&pictures)?;
+        if pictures.is_empty() {
+            return Ok(Vec::new());
+        }
         let deadline = self.fetcher.deadline();
         let found: Result<Vec<Waiting>, RequestError> =
             stream::iter(pictures).map(|picture| self.find(picture, deadline)).buffered(FETCHES).try_collect().await;
@@ -214,41 +227,5 @@ impl Rules {
         let (probe, picture) = decode().map_err(|error: PictureError| RequestError::picture(&**param, &error))?;
         metrics.picture_decoded(probe.kind().as_str(), probe.n_pixels(), started.elapsed());
         Ok(picture)
-    }
-}
-
-/// A request between its two halves.
-enum Half<T, F, J> {
-    Whole(J),
-    /// Its pictures come first.
-    Waiting(Lowered<T>, F),
-}
-
-/// Reads a request and prepares it, both off the async threads, with its pictures in between where it has some.
-pub(super) async fn with_pictures<T, J, L, F>(
-    pictures: &Pictures,
-    place: &Place,
-    lower: L,
-    prepare: F,
-) -> Result<J, ApiError>
-where
-    T: Send + 'static,
-    J: Send + 'static,
-    L: FnOnce() -> Result<Lowered<T>, ApiError> + Send + 'static,
-    F: FnOnce(Lowered<T>, Vec<Arc<Picture>>) -> Result<J, ApiError> + Send + 'static,
-{
-    let first = move || {
-        let lowered = lower()?;
-        match lowered.pictures.is_empty() {
-            true => prepare(lowered, Vec::new()).map(Half::Whole),
-            false => Ok(Half::Waiting(lowered, prepare)),
-        }
-    };
-    match place.run(first).await? {
-        Half::Whole(job) => Ok(job),
-        Half::Waiting(mut lowered, prepare) => {
-            let loaded = pictures.load(std::mem::take(&mut lowered.pictures), place).await?;
-            place.run(move || prepare(lowered, loaded)).await
-        }
     }
 }

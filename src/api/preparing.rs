@@ -1,5 +1,6 @@
-//! Places for requests that are being read and prepared, off the async threads: what no place is free for is turned away
-//! before it is parsed, so that a crowd of large bodies cannot pile up behind the blocking threads.
+//! Places for requests that are being read and prepared, off the async threads: what no place is
+//! free for is turned away before it is parsed, so that a crowd of large bodies cannot pile up
+//! behind the blocking threads.
 //!
 //! Deliberately absent: the places in the engine's queue (`Handle::submit`).
 
@@ -17,7 +18,8 @@ pub struct Preparing {
 }
 
 impl Preparing {
-    /// As many places as the engine has for requests: more could not be queued after they are prepared.
+    /// As many places as the engine has for requests: more could not be queued after they are
+    /// prepared.
     pub fn new(engine: &EngineConfig) -> Preparing {
         Preparing { places: Arc::new(Semaphore::new((engine.parallel + engine.queue_capacity) as usize)) }
     }
@@ -50,7 +52,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Runs `work` where it may block. The place is held until the work has ended, also when the client has left.
+    /// Runs `work` where it may block. The place is held until the work has ended, also when the
+    /// client has left.
     ///
     /// # Errors
     /// What `work` gives back.

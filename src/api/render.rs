@@ -1,91 +1,9 @@
-//! Pieces of output in the words of a protocol: chat or completions, chunk or whole answer.
+//! Pieces of output in the words of an API: chat or completions, chunk or whole answer.
 
 mod chat;
 mod completion;
-
-use std::collections::VecDeque;
-
-use serde::Serialize;
-
-use super::ApiState;
-use super::choice::{End, Piece};
-use super::collect::Answer;
-use super::wire::{Envelope, PromptProgress, TimingsBody, UsageBody};
-use crate::engine::Logprob;
+mod format;
 
 pub use chat::ChatRender;
-pub use completion::CompletionRender;
-
-/// A protocol. What it pushes to `out` are the `data:` texts of a stream, in order.
-pub trait Render: Send + 'static {
-    /// A choice of a stream begins.
-    fn open(&mut self, index: usize, out: &mut VecDeque<String>);
-    /// A choice says something.
-    fn piece(&mut self, index: usize, piece: Piece, out: &mut VecDeque<String>);
-    /// A choice ends.
-    fn end(&mut self, index: usize, end: &End, timings: TimingsBody, out: &mut VecDeque<String>);
-    /// A prompt is being processed.
-    fn progress(&self, index: usize, progress: PromptProgress) -> String;
-    /// The chunk without choices.
-    fn usage(&self, usage: UsageBody) -> String;
-    /// The text of a whole answer.
-    fn whole(&self, choices: Vec<Answer>, usage: UsageBody, timings: TimingsBody) -> String;
-}
-
-/// What is the same in all chunks of a response.
-#[derive(Clone, Debug)]
-pub struct Head {
-    pub id: String,
-    pub created: u64,
-    pub model: String,
-    pub fingerprint: String,
-}
-
-impl Head {
-    /// `created` is now, in seconds since 1970.
-    pub fn new(id: String, state: &ApiState) -> Head {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Head {
-            id,
-            created: since.map_or(0, |since| since.as_secs()),
-            model: state.model.id.clone(),
-            fingerprint: state.build.fingerprint(),
-        }
-    }
-
-    fn envelope<C>(&self, object: &'static str, choices: Vec<C>) -> Envelope<C> {
-        Envelope {
-            id: self.id.clone(),
-            object,
-            created: self.created,
-            model: self.model.clone(),
-            system_fingerprint: self.fingerprint.clone(),
-            choices,
-            usage: None,
-            timings: None,
-            prompt_progress: None,
-        }
-    }
-}
-
-fn text<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("strings, numbers and lists always have a JSON form")
-}
-
-/// A finite number: JSON has no infinity, and clients know this one from OpenAI.
-fn finite(logprob: f32) -> f32 {
-    if logprob.is_finite() { logprob } else { -9999.0 }
-}
-
-/// Log-probabilities that no chunk has carried yet, by choice: a chunk without text for them may not come for a while.
-#[derive(Debug, Default)]
-struct Held(Vec<Vec<Logprob>>);
-
-impl Held {
-    fn at(&mut self, index: usize) -> &mut Vec<Logprob> {
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, Vec::new);
-        }
-        &mut self.0[index]
-    }
-}
+pub use completion::{CompletionRender, Echo};
+pub use format::{Render, ResponseHead};

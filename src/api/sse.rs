@@ -1,6 +1,7 @@
 //! The one stream loop: updates -> `data:` chunks, with comments while there is nothing to say.
 //!
-//! Headers go out at once; everything that can still be answered with a status code was checked before.
+//! Headers go out at once; everything that can still be answered with a status code was checked
+//! before.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,13 +12,15 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 
 use super::choice::Update;
+use super::choices::RunningChoices;
 use super::error::ApiError;
-use super::generation::Generation;
+use super::guard;
 use super::render::Render;
-use super::{ApiState, guard};
+use super::state::ApiState;
+use super::wire::PromptProgress;
 
 struct Streaming<R> {
-    generation: Generation,
+    running: RunningChoices,
     render: R,
     include_usage: bool,
     ready: VecDeque<String>,
@@ -25,11 +28,11 @@ struct Streaming<R> {
     over: bool,
 }
 
-/// Streams a generation. Dropping the response cancels it.
-pub fn stream<R: Render>(state: &ApiState, generation: Generation, mut render: R, include_usage: bool) -> Response {
+/// Streams the choices of a request. Dropping the response cancels it.
+pub fn stream<R: Render>(state: &ApiState, running: RunningChoices, mut render: R, include_usage: bool) -> Response {
     let mut ready = VecDeque::new();
-    (0..generation.n_choices()).for_each(|index| render.open(index, &mut ready));
-    let streaming = Streaming { generation, render, include_usage, ready, state: state.clone(), over: false };
+    (0..running.n_choices()).for_each(|index| render.open(index, &mut ready));
+    let streaming = Streaming { running, render, include_usage, ready, state: state.clone(), over: false };
     let events = unfold(streaming, |mut streaming| async move {
         let data = streaming.next().await?;
         Some((Ok::<Event, Infallible>(Event::default().data(data)), streaming))
@@ -51,16 +54,15 @@ impl<R: Render> Streaming<R> {
             if self.over {
                 return None;
             }
-            match self.generation.next().await {
+            match self.running.next().await {
                 Some((index, Update::Progress { done, total, cached, elapsed_ms })) => {
-                    let progress =
-                        super::wire::PromptProgress { total, cache: cached, processed: done, time_ms: elapsed_ms };
+                    let progress = PromptProgress { total, cache: cached, processed: done, time_ms: elapsed_ms };
                     self.ready.push_back(self.render.progress(index, progress));
                 }
                 Some((index, Update::Piece(piece))) => self.render.piece(index, piece, &mut self.ready),
                 Some((index, Update::End(end))) => {
-                    let tally = self.generation.tally();
-                    self.render.end(index, &end, tally.timings(), &mut self.ready);
+                    let totals = self.running.totals();
+                    self.render.end(index, &end, totals.timings(), &mut self.ready);
                 }
                 Some((_, Update::Failed(error))) => self.fail(error.into()),
                 None => self.close(),
@@ -77,7 +79,7 @@ impl<R: Render> Streaming<R> {
 
     fn close(&mut self) {
         if self.include_usage {
-            self.ready.push_back(self.render.usage(self.generation.tally().usage()));
+            self.ready.push_back(self.render.usage(self.running.totals().usage()));
         }
         self.ready.push_back("[DONE]".to_owned());
         self.over = true;

@@ -1,13 +1,14 @@
-//! DRY's sequence breakers: texts -> every token that holds one of them, as llama.cpp has it. A run then ends at "\n\n" too
-//! where the breaker is "\n".
+//! DRY's sequence breakers: texts -> every token that holds one of them, as llama.cpp has it. A run
+//! then ends at "\n\n" too where the breaker is "\n".
 //!
-//! Deliberately absent: breakers that only several tokens together spell. A text that is in no token is refused.
+//! Deliberately absent: breakers that only several tokens together spell. A text that is in no
+//! token is refused.
 
 use std::sync::Arc;
 
 use aho_corasick::AhoCorasick;
 
-use super::RequestError;
+use super::error::RequestError;
 use crate::text::tokenizer::Tokenizer;
 use crate::units::Token;
 
@@ -20,8 +21,8 @@ const MAX_BYTES: usize = 128;
 
 const FIELD: &str = "dry_sequence_breakers";
 
-/// The breaking tokens, ascending. One pass over the vocabulary: only where `used` says that DRY is on; else the texts are
-/// checked and that is all.
+/// The breaking tokens, ascending. One pass over the vocabulary: only where `used` says that DRY is
+/// on; else the texts are checked and that is all.
 pub(super) fn tokens(texts: Option<&[String]>, used: bool, tokenizer: &Tokenizer) -> Result<Arc<[u32]>, RequestError> {
     let (texts, named) = match texts {
         None => (DEFAULTS.to_vec(), false),

@@ -1,22 +1,23 @@
-//! From what a request asks of its answer to rules that the engine follows: bounds on thinking, a shape for the answer, calls of
-//! tools. Compiling may take a second: call it off the async threads.
+//! From what a request asks of its answer to rules that the engine follows: bounds on thinking, a
+//! shape for the answer, calls of tools. Compiling may take a second: call it off the async
+//! threads.
 //!
-//! What cannot be compiled is refused, with the reason; the generation never goes on without it. A part of a schema that is out
-//! of reach holds less strictly and is reported.
+//! What cannot be compiled is refused, with the reason; the generation never goes on without it. A
+//! part of a schema that is out of reach holds less strictly and is reported.
 
 pub mod sources;
 
-use serde_json::Value;
-
-use super::request::Named;
-use super::thinking::Bounds;
+use super::error::RequestError;
+use super::fields::FieldValue;
+use super::output::{OutputFormat, Thinking};
+use super::served::ServedModel;
+use super::thinking::ThinkingBounds;
 use super::tools::{CallForm, ToolChoice, ToolSettings, call_shapes};
-use super::{ChatTemplate, OutputFormat, RequestError, Thinking};
 use crate::engine::{AnswerRule, CallRule, Constraint, ThinkingRule};
 use crate::grammar::{Calls, Compiled, Engine, GrammarError, Source, Vocabulary, Widened, catalogue, gbnf};
 use crate::text::{Specials, Tokenizer};
 use crate::units::Token;
-use sources::{Scope, Wanted};
+use sources::{AnswerConstraint, Scope};
 
 pub use crate::grammar::Grammars;
 
@@ -32,13 +33,10 @@ const BETWEEN_CALLS: &str = "\n";
 /// The template's own newline of an empty think block.
 const EMPTY_THOUGHT: &str = "\n";
 
-/// What rules are made with.
+/// Makes the rules of requests.
 #[derive(Clone, Copy)]
-pub struct Rulebook<'a> {
-    pub tokenizer: &'a Tokenizer,
-    pub template: &'a ChatTemplate,
-    pub grammars: &'a Grammars,
-    pub calls_end_thinking: bool,
+pub struct ConstraintCompiler<'a> {
+    pub served: ServedModel<'a>,
 }
 
 /// The rules of a request.
@@ -46,7 +44,7 @@ pub struct Rulebook<'a> {
 pub struct Rules {
     pub constraint: Constraint,
     /// Parts of schemas that hold less strictly than asked for.
-    pub widened: Vec<Widened>,
+    pub relaxed: Vec<Widened>,
     /// Fields that had nothing to act on.
     pub ignored: Vec<String>,
 }
@@ -71,7 +69,8 @@ pub fn grammars(tokenizer: &Tokenizer) -> Result<Grammars, GrammarError> {
     Engine::new(vocabulary).map(Grammars::new)
 }
 
-/// Tags that models were taught as tokens (`<tool_call>`) are marks too, although they are shown: text never holds them.
+/// Tags that models were taught as tokens (`<tool_call>`) are marks too, although they are shown:
+/// text never holds them.
 fn is_special(tokenizer: &Tokenizer, token: Token) -> bool {
     let piece = tokenizer.piece(token);
     let is_tag = piece.starts_with(b"<") && piece.ends_with(b">");
@@ -79,15 +78,15 @@ fn is_special(tokenizer: &Tokenizer, token: Token) -> bool {
         || (is_tag && std::str::from_utf8(piece).is_ok_and(|text| tokenizer.special(text) == Some(token)))
 }
 
-impl Rulebook<'_> {
+impl ConstraintCompiler<'_> {
     /// The rules of a raw completion.
-    pub fn completion(&self, wanted: Wanted) -> Result<Rules, RequestError> {
+    pub fn completion(&self, asked: AnswerConstraint) -> Result<Rules, RequestError> {
         // All of a raw completion is its answer.
-        let Wanted { source, scope: _, ignored } = wanted;
-        let mut rules = Rules { ignored, ..Rules::default() };
+        let AnswerConstraint { source, scope: _ } = asked;
+        let mut rules = Rules::default();
         if let Some(asked) = source {
             rules.constraint.answer.grammar =
-                Some(self.compile(asked.param, &asked.value, &mut rules.widened)?.matcher());
+                Some(self.compile(asked.param, &asked.value, &mut rules.relaxed)?.matcher());
         }
         Ok(rules)
     }
@@ -95,18 +94,18 @@ impl Rulebook<'_> {
     /// The rules of a chat. `format` says where its generation starts.
     pub fn chat(
         &self,
-        wanted: Wanted,
-        bounds: &Bounds,
+        asked: AnswerConstraint,
+        bounds: &ThinkingBounds,
         tools: &ToolSettings,
         format: &OutputFormat,
     ) -> Result<Rules, RequestError> {
-        let Wanted { source, scope, ignored } = wanted;
-        let mut rules = Rules { ignored, ..Rules::default() };
+        let AnswerConstraint { source, scope } = asked;
+        let mut rules = Rules::default();
         // An answer of calls alone has no text that could have a shape.
         let only_calls = tools.choice == ToolChoice::Required;
-        rules.ignored.extend(source.iter().filter(|_| only_calls).map(|named| named.param.to_owned()));
+        rules.ignored.extend(source.iter().filter(|_| only_calls).map(|source| source.param.to_owned()));
         let source = source.filter(|_| !only_calls);
-        rules.constraint.answer = self.answer(source, tools, &mut rules.widened)?;
+        rules.constraint.answer = self.answer(source, tools, &mut rules.relaxed)?;
         match (scope, format.thinking) {
             (Scope::Whole, _) => rules.ignored.extend(bounds.fields()),
             (Scope::Answer, Thinking::Off) => rules.ignored.extend(bounds.fields()),
@@ -117,42 +116,42 @@ impl Rulebook<'_> {
         Ok(rules)
     }
 
-    fn compile(&self, param: &str, source: &Source, widened: &mut Vec<Widened>) -> Result<Compiled, RequestError> {
-        let compiled = self.grammars.compile(source).map_err(|error| refused(param, &error))?;
+    fn compile(&self, param: &str, source: &Source, relaxed: &mut Vec<Widened>) -> Result<Compiled, RequestError> {
+        let compiled = self.served.grammars.compile(source).map_err(|error| refused(param, &error))?;
         let at = |w: &Widened| match source {
             // Calls have whole paths already.
             Source::Calls(_) => w.clone(),
             _ => Widened { pointer: format!("{param}{}", w.pointer), ..w.clone() },
         };
-        widened.extend(compiled.widened().iter().map(at));
+        relaxed.extend(compiled.widened().iter().map(at));
         Ok(compiled)
     }
 
     fn answer(
         &self,
-        asked: Option<Named<Source>>,
+        asked: Option<FieldValue<Source>>,
         tools: &ToolSettings,
-        widened: &mut Vec<Widened>,
+        relaxed: &mut Vec<Widened>,
     ) -> Result<AnswerRule, RequestError> {
-        let calls = self.calls(tools, widened)?;
+        let calls = self.calls(tools, relaxed)?;
         let grammar = match asked {
-            Some(asked) => Some(self.compile(asked.param, &asked.value, widened)?.matcher()),
+            Some(asked) => Some(self.compile(asked.param, &asked.value, relaxed)?.matcher()),
             None => None,
         };
         let banned = match tools.choice {
-            ToolChoice::None if !tools.tools.is_empty() => self.tokenizer.special(CALL).into_iter().collect(),
+            ToolChoice::None if !tools.tools.is_empty() => self.served.tokenizer.special(CALL).into_iter().collect(),
             _ => Vec::new(),
         };
         Ok(AnswerRule { grammar, calls, banned })
     }
 
-    fn calls(&self, tools: &ToolSettings, widened: &mut Vec<Widened>) -> Result<Option<CallRule>, RequestError> {
+    fn calls(&self, tools: &ToolSettings, relaxed: &mut Vec<Widened>) -> Result<Option<CallRule>, RequestError> {
         let callable = tools.callable();
         let required = tools.choice == ToolChoice::Required;
         if callable.is_empty() {
             return Ok(None);
         }
-        let tokens = (self.tokenizer.special(CALL), self.tokenizer.special(CALL_END));
+        let tokens = (self.served.tokenizer.special(CALL), self.served.tokenizer.special(CALL_END));
         let (Some(trigger), Some(end)) = tokens else {
             if !required {
                 return Ok(None);
@@ -160,20 +159,20 @@ impl Rulebook<'_> {
             let message = format!("calls cannot be forced: the model has no token {CALL}; send \"auto\" or \"none\"");
             return Err(RequestError::unsupported("tool_choice", message));
         };
-        let shapes = call_shapes(tools, CallForm::of(self.template));
+        let shapes = call_shapes(tools, CallForm::of(self.served.template));
         let source = Source::Calls(Calls { shapes, end });
-        let grammar = self.compile("tools", &source, widened)?.matcher();
+        let grammar = self.compile("tools", &source, relaxed)?.matcher();
         let separator = self.tokens(BETWEEN_CALLS, "tools")?;
         Ok(Some(CallRule { trigger, grammar, required, many: tools.parallel, separator }))
     }
 
     fn thinking(
         &self,
-        bounds: &Bounds,
+        bounds: &ThinkingBounds,
         is_open: bool,
         constraint: &Constraint,
     ) -> Result<Option<ThinkingRule>, RequestError> {
-        let tokens = (self.tokenizer.special(OPEN), self.tokenizer.special(CLOSE));
+        let tokens = (self.served.tokenizer.special(OPEN), self.served.tokenizer.special(CLOSE));
         let (Some(open), Some(close)) = tokens else {
             let asks =
                 bounds.fields().next().or_else(|| constraint.answer.grammar.as_ref().map(|_| "grammar".to_owned()));
@@ -197,12 +196,12 @@ impl Rulebook<'_> {
             budget_tokens: bounds.budget_tokens,
             message: self.tokens(message, "reasoning_budget_message")?,
             separator: self.tokens(AFTER_THINKING, "messages")?,
-            calls_end_it: self.calls_end_thinking,
+            calls_end_it: self.served.profile.chat.calls_end_thinking,
         }))
     }
 
     /// The shape of the thought: a shipped grammar by name, or GBNF.
-    fn thought(&self, bounds: &Bounds) -> Result<Option<crate::grammar::Matcher>, RequestError> {
+    fn thought(&self, bounds: &ThinkingBounds) -> Result<Option<crate::grammar::Matcher>, RequestError> {
         let Some(asked) = &bounds.grammar else { return Ok(None) };
         let (param, text) = (asked.param, asked.value.as_str());
         let text = match catalogue::find(text) {
@@ -223,7 +222,7 @@ impl Rulebook<'_> {
     }
 
     fn tokens(&self, text: &str, param: &str) -> Result<Vec<Token>, RequestError> {
-        let tokens = self.tokenizer.encode(text, Specials::AsText);
+        let tokens = self.served.tokenizer.encode(text, Specials::AsText);
         tokens.map_err(|error| RequestError::invalid(param, format!("the text cannot be tokenised: {error}")))
     }
 }
@@ -241,11 +240,6 @@ fn refused(param: &str, error: &GrammarError) -> RequestError {
 }
 
 /// One line for people: where, what, and what holds instead.
-pub fn shown(widened: &Widened) -> String {
-    format!("{}: {}; {}", widened.pointer, widened.what, widened.to)
-}
-
-/// Anything but a string in a list of enumerated values.
-pub(super) fn strings(value: &Value) -> Option<Vec<String>> {
-    value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+pub fn shown(relaxed: &Widened) -> String {
+    format!("{}: {}; {}", relaxed.pointer, relaxed.what, relaxed.to)
 }

@@ -1,4 +1,5 @@
-//! A request that cannot be served as it stands: always the client's to mend, always naming the field.
+//! A request that cannot be served as it stands: always the client's to mend, always naming the
+//! field.
 
 use crate::picture::{Fault, PictureError};
 
@@ -18,7 +19,8 @@ pub enum RequestErrorKind {
     NotFetched,
 }
 
-/// `param` is a path into the body, e.g. `messages[2].content[0].type`; `message` names the value and the fix.
+/// `param` is a path into the body, e.g. `messages[2].content[0].type`; `message` names the value
+/// and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {

@@ -1,14 +1,16 @@
-//! minijinja made to print what jinja2 (with the settings of transformers) prints: `tojson`, Python repr and float text,
-//! string methods, `raise_exception`, `strftime_now`, fuel.
+//! minijinja made to print what jinja2 (with the settings of transformers) prints: `tojson`, Python
+//! repr and float text, string methods, `raise_exception`, `strftime_now`, fuel.
 //!
-//! Deliberately not done: loaders, includes of other templates and access to the process (a template comes out of a model
-//! file and is not trusted); methods that change a list or dict (the sandbox of transformers refuses them too); the HTML
-//! escaping that jinja2's `Markup` does when it is added to a plain string (`|safe` gives a plain string here); an error
-//! where a template iterates over None (minijinja finds nothing in it); integers beyond 64 bits in client JSON (they arrive
-//! as floats).
+//! Deliberately not done: loaders, includes of other templates and access to the process (a
+//! template comes out of a model file and is not trusted); methods that change a list or dict (the
+//! sandbox of transformers refuses them too); the HTML escaping that jinja2's `Markup` does when it
+//! is added to a plain string (`|safe` gives a plain string here); an error where a template
+//! iterates over None (minijinja finds nothing in it); integers beyond 64 bits in client JSON (they
+//! arrive as floats).
 //!
-//! Known limit: fuel bounds time and memory (methods pay for what they read, what they make is charged by minijinja), but a template written to nest lists tens of thousands deep still overflows
-//! the stack when minijinja drops them. A request cannot do that, only a template.
+//! Known limit: fuel bounds time and memory (methods pay for what they read, what they make is
+//! charged by minijinja), but a template written to nest lists tens of thousands deep still
+//! overflows the stack when minijinja drops them. A request cannot do that, only a template.
 
 mod filters;
 mod format;
@@ -23,13 +25,15 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value,
 pub use rewrite::rewrite;
 pub use values::from_json;
 
-/// What `raise_exception` was called with; the source of the minijinja error, so that the text can be told from a fault.
+/// What `raise_exception` was called with; the source of the minijinja error, so that the text can
+/// be told from a fault.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Raised(pub String);
 
-/// An environment with everything of this module registered; templates get at most `fuel` units of work (one an
-/// instruction, one for each 64 bytes copied or 4 bytes written by `tojson` or `str`). Sources go through [`rewrite`] first.
+/// An environment with everything of this module registered; templates get at most `fuel` units of
+/// work (one an instruction, one for each 64 bytes copied or 4 bytes written by `tojson` or `str`).
+/// Sources go through [`rewrite`] first.
 pub fn environment(fuel: u64) -> Environment<'static> {
     let mut env = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();

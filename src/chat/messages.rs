@@ -1,37 +1,31 @@
 //! Messages as clients send them -> messages as templates expect them.
 //!
-//! Deliberately not done here: rendering (`template`), the tools of a request (`tools`), taking pictures out (`pictures`). Fields
-//! of a message that are not known here are handed to the template, guarded like the rest: a template may print them.
+//! Deliberately not done here: rendering (`template`), the tools of a request (`tools`), taking
+//! pictures out (`pictures`). Fields of a message that are not known here are handed to the
+//! template, guarded like the rest: a template may print them.
 
 mod calls;
 mod content;
 mod continued;
+mod values;
 
 use serde_json::{Map, Value};
 
-use super::RequestError;
+use super::error::RequestError;
+use super::json::kind_of;
+use values::string_field;
 
-pub(super) use content::kind_of;
-pub use continued::{CONTINUE_MARK, Continued, cut_at_mark, mark_final};
+pub use continued::{Continued, cut_at_mark, mark_final};
+pub use values::{NormaliseOptions, guard_value};
 
-/// What `normalise` needs to know.
-pub struct NormaliseOptions<'a> {
-    /// Wrapper of a system message after the first user message; `{}` stands for its text.
-    pub late_system_wrapper: &'a str,
-    /// Makes client text safe (`Tokenizer::guard`); applied to every string that a template may print.
-    pub guard: &'a dyn Fn(&str) -> String,
-    /// The part that the template gets for a picture.
-    pub picture: &'a Value,
-    pub max_messages: usize,
-}
-
-/// Validates and rewrites the `messages` array: `developer` is `system`; leading system messages are joined with a blank line;
-/// later ones become user text in the wrapper; `content` null, missing, "" and [] are the same; text parts are joined, an
-/// unknown part is refused by its index; string `arguments` of tool calls are parsed; `reasoning` is `reasoning_content`.
+/// Validates and rewrites the `messages` array: `developer` is `system`; leading system messages
+/// are joined with a blank line; later ones become user text in the wrapper; `content` null,
+/// missing, "" and [] are the same; text parts are joined, an unknown part is refused by its index;
+/// string `arguments` of tool calls are parsed; `reasoning` is `reasoning_content`.
 ///
-/// Text parts are joined without anything between them, as the templates of Qwen join them; content with pictures stays a list
-/// of parts. Arguments that are not an object
-/// become `{"arguments": <what was sent>}`. Fields that are null are left out.
+/// Text parts are joined without anything between them, as the templates of Qwen join them; content
+/// with pictures stays a list of parts. Arguments that are not an object become `{"arguments":
+/// <what was sent>}`. Fields that are null are left out.
 ///
 /// # Errors
 /// Names the field, e.g. `messages[2].content[0].type`, with the value and what would be accepted.
@@ -56,17 +50,6 @@ pub fn normalise(messages: &[Value], options: &NormaliseOptions<'_>) -> Result<V
         }
     }
     Ok(out)
-}
-
-/// Every string in a JSON value made safe, keys too: for tools, `chat_template_kwargs` and whatever else a template may
-/// print.
-pub fn guard_value(value: &Value, guard: &dyn Fn(&str) -> String) -> Value {
-    match value {
-        Value::String(text) => Value::String(guard(text)),
-        Value::Array(items) => items.iter().map(|item| guard_value(item, guard)).collect(),
-        Value::Object(map) => map.iter().map(|(key, value)| (guard(key), guard_value(value, guard))).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
 }
 
 fn join_system(out: &mut Vec<Value>, message: Map<String, Value>) {
@@ -104,7 +87,7 @@ fn one_message(
                 let text = string_field(value, &format!("{path}.{name}"))?;
                 out.insert(name.clone(), (options.guard)(text).into());
             }
-            "reasoning" | "reasoning_content" => add_reasoning(&mut out, (name, value), path, options)?,
+            "reasoning" | "reasoning_content" => add_reasoning(&mut out, name, value, path, options)?,
             "tool_calls" => {
                 require_assistant(role, name, path)?;
                 calls::add_tool_calls(&mut out, value, path, options.guard)?;
@@ -139,16 +122,10 @@ fn role_of(message: &Map<String, Value>, path: &str) -> Result<&'static str, Req
             other => Err(RequestError::invalid(param, format!("unknown role {other:?}; known are {known}"))),
         },
         Some(other) => {
-            Err(RequestError::invalid(param, format!("the role is {}; it must be a string", content::kind_of(other))))
+            Err(RequestError::invalid(param, format!("the role is {}; it must be a string", kind_of(other))))
         }
         None => Err(RequestError::invalid(param, format!("{path} has no role; known are {known}"))),
     }
-}
-
-fn string_field<'v>(value: &'v Value, param: &str) -> Result<&'v str, RequestError> {
-    value.as_str().ok_or_else(|| {
-        RequestError::invalid(param, format!("{param} is {}; it must be a string", content::kind_of(value)))
-    })
 }
 
 fn require_assistant(role: &str, field: &str, path: &str) -> Result<(), RequestError> {
@@ -162,7 +139,8 @@ fn require_assistant(role: &str, field: &str, path: &str) -> Result<(), RequestE
 /// `reasoning_content` wins over `reasoning` when a client sends both.
 fn add_reasoning(
     out: &mut Map<String, Value>,
-    (name, value): (&str, &Value),
+    name: &str,
+    value: &Value,
     path: &str,
     options: &NormaliseOptions<'_>,
 ) -> Result<(), RequestError> {

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 /// An integer; `32000.0` is one too, since some clients keep all numbers as floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Int(pub i64);
 
 /// Beyond this a float no longer says which integer it means.
@@ -47,9 +46,4 @@ impl<'de> Deserialize<'de> for Int {
 /// A token id or a count inside of a value without a type of its own.
 pub(super) fn unsigned(value: &Value) -> Option<u64> {
     Int::deserialize(value).ok().and_then(|Int(value)| u64::try_from(value).ok())
-}
-
-/// For fields that keep the plain integer.
-pub(super) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Ok(Option::<Int>::deserialize(deserializer)?.map(|Int(value)| value))
 }

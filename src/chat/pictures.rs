@@ -1,15 +1,17 @@
-//! Pictures of a request: taken out of its messages or its prompt before these are read, and put into its tokens as rows.
+//! Pictures of a request: taken out of its messages or its prompt before these are read, and put
+//! into its tokens as rows.
 //!
-//! A picture goes where the model's template (or a marker of a raw prompt) prints the control token `<|image_pad|>`, which text
-//! of clients can never become. The pictures of a request are in the order in which it names them, and so are the places: a
-//! template that prints another number of them is refused. Getting and decoding files is deliberately absent (`picture`).
+//! A picture goes where the model's template (or a marker of a raw prompt) prints the control token
+//! `<|image_pad|>`, which text of clients can never become. The pictures of a request are in the
+//! order in which it names them, and so are the places: a template that prints another number of
+//! them is refused. Getting and decoding files is deliberately absent (`picture`).
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::RequestError;
-use super::messages::kind_of;
+use super::error::RequestError;
+use super::json::kind_of;
 use super::template::ChatTemplate;
 use crate::engine::{Grid, Picture, PictureKey, PictureRow, PromptItem, VisionFacts};
 use crate::picture::{PictureError, Rgb, Rule};
@@ -68,21 +70,20 @@ pub struct Taken {
     pub ignored: Vec<String>,
 }
 
-/// Takes the pictures out of messages and leaves `{"type": "image"}` in their places. Messages that are no messages are left to
-/// `normalise`.
+/// Takes the pictures out of messages and leaves `{"type": "image"}` in their places. Messages that
+/// are no messages are left to `normalise`.
 ///
 /// # Errors
-/// A part without an address, with an unknown `detail`, or in a message of a role that has no pictures.
+/// A part without an address, with an unknown `detail`, or in a message of a role that has no
+/// pictures.
 pub fn take_from_messages(messages: &mut [Value]) -> Result<Taken, RequestError> {
     let mut taken = Taken::default();
     for (i, message) in messages.iter_mut().enumerate() {
         let role = message["role"].as_str().unwrap_or_default().to_owned();
         let Some(parts) = message.get_mut("content").and_then(Value::as_array_mut) else { continue };
         for (j, part) in parts.iter_mut().enumerate() {
-            let Value::Object(fields) = part else { continue };
-            let Some(kind) = fields.get("type").and_then(Value::as_str).filter(|kind| PART_TYPES.contains(kind)) else {
-                continue;
-            };
+            let kind = part.get("type").and_then(Value::as_str);
+            let Some(kind) = kind.filter(|kind| PART_TYPES.contains(kind)) else { continue };
             let kind = kind.to_owned();
             let path = format!("messages[{i}].content[{j}]");
             if !matches!(role.as_str(), "user" | "tool" | "function") {
@@ -90,15 +91,16 @@ pub fn take_from_messages(messages: &mut [Value]) -> Result<Taken, RequestError>
                     format!("a message of the role {role:?} holds no pictures; put the picture into a user message");
                 return Err(RequestError::invalid(path, message));
             }
-            taken.part(std::mem::take(fields), &kind, &path)?;
-            *part = json!({ "type": "image" });
+            if let Value::Object(fields) = std::mem::replace(part, json!({ "type": "image" })) {
+                taken.part(fields, &kind, &path)?;
+            }
         }
     }
     Ok(taken)
 }
 
-/// Takes the pictures out of llama-server's prompt objects, `{"prompt_string", "multimodal_data": [base64, ...]}`, and leaves
-/// their number.
+/// Takes the pictures out of llama-server's prompt objects, `{"prompt_string", "multimodal_data":
+/// [base64, ...]}`, and leaves their number.
 ///
 /// # Errors
 /// The list is no list of texts.
@@ -116,8 +118,8 @@ pub fn take_from_prompt(prompt: &mut Value) -> Result<Taken, RequestError> {
 }
 
 impl Taken {
-    /// `{"type": "image_url", "image_url": {"url", "detail"}}`, with the address itself instead of the object, or under the
-    /// name `image`.
+    /// `{"type": "image_url", "image_url": {"url", "detail"}}`, with the address itself instead of
+    /// the object, or under the name `image`.
     fn part(&mut self, mut fields: Map<String, Value>, kind: &str, path: &str) -> Result<(), RequestError> {
         fields.remove("type");
         let mut outer = fields.remove("detail").filter(|value| !value.is_null());
@@ -186,8 +188,8 @@ fn detail(value: Option<&Value>, path: &str) -> Result<Detail, RequestError> {
     }
 }
 
-/// The content part that stands for a picture in what `template` is given: in the form of transformers, or in OpenAI's where
-/// it knows that one alone.
+/// The content part that stands for a picture in what `template` is given: in the form of
+/// transformers, or in OpenAI's where it knows that one alone.
 pub(super) fn part_for(template: &ChatTemplate) -> Value {
     let says = |name: &str| template.mentions(&format!("'{name}'")) || template.mentions(&format!("\"{name}\""));
     match says("image_url") && !says("image") {
@@ -196,7 +198,8 @@ pub(super) fn part_for(template: &ChatTemplate) -> Value {
     }
 }
 
-/// Decoded pixels as the model will get them: shrunk where they are more than it takes or than was asked for.
+/// Decoded pixels as the model will get them: shrunk where they are more than it takes or than was
+/// asked for.
 ///
 /// # Errors
 /// They cannot be resized.
@@ -220,7 +223,7 @@ pub fn finish(pixels: Rgb, vision: &VisionFacts, detail: Detail, low_tokens: u32
 /// A prompt with its pictures.
 #[derive(Clone, Debug)]
 pub struct Prompt {
-    pub items: Vec<PromptItem>,
+    pub items: Arc<[PromptItem]>,
     /// Each once.
     pub pictures: Vec<Arc<Picture>>,
 }
@@ -267,7 +270,7 @@ pub fn place(
             once.push(Arc::clone(picture));
         }
     }
-    Ok(Prompt { items, pictures: once })
+    Ok(Prompt { items: items.into(), pictures: once })
 }
 
 fn miscounted(n_places: usize, n_pictures: usize, param: &str) -> RequestError {

@@ -1,7 +1,8 @@
 //! The think tags in generated text, recognised in text that may still go on.
 //!
-//! Qwen's templates print a think block as `<think>`, newline, text, newline, `</think>`, two newlines. The newlines are the
-//! template's and belong to nobody: one after the opening tag, one before the closing tag and up to two after it are dropped.
+//! Qwen's templates print a think block as `<think>`, newline, text, newline, `</think>`, two
+//! newlines. The newlines are the template's and belong to nobody: one after the opening tag, one
+//! before the closing tag and up to two after it are dropped.
 //!
 //! Deliberately absent: what happens with the text; `output` sends it on.
 
@@ -43,7 +44,8 @@ pub fn at_end(text: &str, end: bool) -> Mark {
     }
 }
 
-/// What follows a think block, blanks aside: after a forced end models close once more, or open again.
+/// What follows a think block, blanks aside: after a forced end models close once more, or open
+/// again.
 pub fn after_end(text: &str, end: bool) -> Mark {
     match (at_end(text, end), seen(text, OPEN)) {
         (Mark::No, Seen::Whole(len)) => Mark::Open(len),

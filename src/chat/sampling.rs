@@ -1,4 +1,5 @@
-//! The sampling fields of a request, checked against their ranges and completed with the profile's defaults.
+//! The sampling fields of a request, checked against their ranges and completed with the profile's
+//! defaults.
 //!
 //! Nothing is clamped: a value outside its range is refused by name.
 
@@ -7,8 +8,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::request::SamplingFields;
-use super::{RequestError, breakers, number};
+use super::error::RequestError;
+use super::fields::SamplingFields;
+use super::number::Int;
+use super::{breakers, number};
 use crate::config::SamplingDefaults;
 use crate::sampling::{Dry, SamplingParams, Xtc};
 use crate::text::tokenizer::{Specials, Tokenizer};
@@ -79,9 +82,9 @@ pub fn check(fields: SamplingFields, context: &SamplingContext<'_>) -> Result<Sa
         penalty_last_n: last_n(integer("repeat_last_n", repeat_last_n, i64::from(defaults.penalty_last_n), LAST_N)?),
         logit_bias: logit_bias.map_or(Ok(Vec::new()), |value| biases(&value, context.tokenizer))?,
         seed: match seed {
-            None | Some(-1) => context.random_seed,
+            None | Some(Int(-1)) => context.random_seed,
             // Negative seeds are as good as any other: their bits are the seed.
-            Some(seed) => seed as u64,
+            Some(Int(seed)) => seed as u64,
         },
     })
 }
@@ -103,14 +106,14 @@ pub(super) fn float(
 /// An integer in `range`, or the default.
 pub(super) fn integer(
     param: &str,
-    value: Option<i64>,
+    value: Option<Int>,
     default: i64,
     range: RangeInclusive<i64>,
 ) -> Result<i64, RequestError> {
     match value {
         None => Ok(default),
-        Some(value) if range.contains(&value) => Ok(value),
-        Some(value) => Err(out_of_range(param, value, *range.start(), *range.end())),
+        Some(Int(value)) if range.contains(&value) => Ok(value),
+        Some(Int(value)) => Err(out_of_range(param, value, *range.start(), *range.end())),
     }
 }
 
@@ -215,9 +218,9 @@ mod tests {
     #[test]
     fn minus_one_and_zero_mean_what_llama_server_means() {
         let fields = SamplingFields {
-            top_k: Some(-1),
-            repeat_last_n: Some(-1),
-            dry_penalty_last_n: Some(0),
+            top_k: Some(Int(-1)),
+            repeat_last_n: Some(Int(-1)),
+            dry_penalty_last_n: Some(Int(0)),
             ..SamplingFields::default()
         };
         let params = checked(fields).unwrap();

@@ -1,11 +1,26 @@
-//! The drafting of one request: the profile's, or less of it. Contexts are made for the profile's longest draft, so a longer one
-//! is refused and not clamped.
+//! The drafting of one request: the profile's, or less of it. Contexts are made for the profile's
+//! longest draft, so a longer one is refused and not clamped.
 
-use super::RequestError;
-use super::request::SpeculativeFields;
+use super::error::RequestError;
+use super::fields::SpeculativeFields;
+use super::number::Int;
 use super::sampling::{float, integer};
 use crate::config::SpeculativeConfig;
 use crate::engine::SpeculativeParams;
+
+impl SpeculativeFields {
+    /// Members that are absent are taken from `other`.
+    pub(super) fn or(self, other: SpeculativeFields) -> SpeculativeFields {
+        let SpeculativeFields { n_max, n_min, p_min, lookup, adaptive } = self;
+        SpeculativeFields {
+            n_max: n_max.or(other.n_max),
+            n_min: n_min.or(other.n_min),
+            p_min: p_min.or(other.p_min),
+            lookup: lookup.or(other.lookup),
+            adaptive: adaptive.or(other.adaptive),
+        }
+    }
+}
 
 /// Checks every field.
 pub fn check(fields: SpeculativeFields, profile: &SpeculativeConfig) -> Result<SpeculativeParams, RequestError> {
@@ -13,7 +28,9 @@ pub fn check(fields: SpeculativeFields, profile: &SpeculativeConfig) -> Result<S
     let limit = if profile.mtp { profile.n_max } else { 0 };
     let mtp_max = match n_max {
         None => limit,
-        Some(asked) => u32::try_from(asked).ok().filter(|n| *n <= limit).ok_or_else(|| out_of_range(asked, limit))?,
+        Some(Int(asked)) => {
+            u32::try_from(asked).ok().filter(|n| *n <= limit).ok_or_else(|| out_of_range(asked, limit))?
+        }
     };
     let lookup_max = match (lookup, profile.lookup) {
         (Some(true), false) => {
@@ -66,11 +83,11 @@ mod tests {
 
     #[test]
     fn each_source_is_switched_off_for_one_request() {
-        let no_mtp = checked(SpeculativeFields { n_max: Some(0), ..SpeculativeFields::default() }).unwrap();
+        let no_mtp = checked(SpeculativeFields { n_max: Some(Int(0)), ..SpeculativeFields::default() }).unwrap();
         assert_eq!((no_mtp.mtp_max, no_mtp.lookup_max, no_mtp.n_min), (0, 8, 2));
         let no_lookup = checked(SpeculativeFields { lookup: Some(false), ..SpeculativeFields::default() }).unwrap();
         assert_eq!((no_lookup.mtp_max, no_lookup.lookup_max), (5, 0));
-        let neither = SpeculativeFields { n_max: Some(0), lookup: Some(false), ..SpeculativeFields::default() };
+        let neither = SpeculativeFields { n_max: Some(Int(0)), lookup: Some(false), ..SpeculativeFields::default() };
         assert_eq!(checked(neither).unwrap(), SpeculativeParams { p_min: 0.25, ..SpeculativeParams::OFF });
     }
 
@@ -84,19 +101,20 @@ mod tests {
 
     #[test]
     fn a_shorter_draft_lowers_the_profiles_least_length_with_it() {
-        let one = checked(SpeculativeFields { n_max: Some(1), ..SpeculativeFields::default() }).unwrap();
+        let one = checked(SpeculativeFields { n_max: Some(Int(1)), ..SpeculativeFields::default() }).unwrap();
         assert_eq!((one.mtp_max, one.n_min), (1, 1));
     }
 
     #[test]
     fn what_the_contexts_were_not_made_for_is_refused_with_the_limit() {
         for n_max in [6, -1, i64::MAX] {
-            let error = checked(SpeculativeFields { n_max: Some(n_max), ..SpeculativeFields::default() }).unwrap_err();
+            let error =
+                checked(SpeculativeFields { n_max: Some(Int(n_max)), ..SpeculativeFields::default() }).unwrap_err();
             assert_eq!(error.param.as_deref(), Some("speculative.n_max"));
             assert!(error.message.contains("0 to 5"), "{error}");
         }
         let off = SpeculativeConfig { mtp: false, lookup: false, ..profile() };
-        let one = SpeculativeFields { n_max: Some(1), ..SpeculativeFields::default() };
+        let one = SpeculativeFields { n_max: Some(Int(1)), ..SpeculativeFields::default() };
         assert!(check(one, &off).unwrap_err().message.contains("0 to 0"));
         let lookup = SpeculativeFields { lookup: Some(true), ..SpeculativeFields::default() };
         assert_eq!(check(lookup, &off).unwrap_err().param.as_deref(), Some("speculative.lookup"));
@@ -105,7 +123,8 @@ mod tests {
     #[test]
     fn a_least_length_above_the_greatest_is_refused() {
         for (n_max, n_min) in [(None, 6), (Some(3), 4), (Some(0), 9), (None, -1)] {
-            let fields = SpeculativeFields { n_max, n_min: Some(n_min), ..SpeculativeFields::default() };
+            let fields =
+                SpeculativeFields { n_max: n_max.map(Int), n_min: Some(Int(n_min)), ..SpeculativeFields::default() };
             assert_eq!(checked(fields).unwrap_err().param.as_deref(), Some("speculative.n_min"), "{n_max:?} {n_min}");
         }
         let p_min = SpeculativeFields { p_min: Some(f64::NAN), ..SpeculativeFields::default() };

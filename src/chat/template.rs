@@ -9,14 +9,15 @@ use serde_json::{Map, Value};
 
 use super::jinja;
 
-/// Used when a GGUF brings no template: ChatML, the form most models without one were trained on. The caller logs it.
+/// Used when a GGUF brings no template: ChatML, the form most models without one were trained on.
+/// The caller logs it.
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 const TEMPLATE_NAME: &str = "chat_template";
 
-/// Names that `chat_template_kwargs` may not carry, with what to send instead: the server sets them, or they are the
-/// template itself.
+/// Names that `chat_template_kwargs` may not carry, with what to send instead: the server sets
+/// them, or they are the template itself.
 pub const RESERVED_KWARGS: [(&str, &str); 9] = [
     ("messages", "the field `messages`"),
     ("tools", "the field `tools`"),

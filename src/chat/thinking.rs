@@ -1,134 +1,171 @@
-//! Whether a request wants the model to think, out of every spelling that clients use, and how a prompt leaves it.
+//! Whether a request wants the model to think, out of every spelling that clients use, and how a
+//! prompt leaves it.
 //!
-//! Where several spellings disagree the most explicit one holds: `chat_template_kwargs.enable_thinking`, then
-//! `enable_thinking`, `thinking`, `reasoning.enabled`, `reasoning_effort`, `reasoning.effort`, then the profile. Of bounds on the
-//! tokens: `thinking.budget_tokens`, the flat spellings, `reasoning.max_tokens`, the degree of effort, then the profile.
+//! Where several spellings disagree the most explicit one holds:
+//! `chat_template_kwargs.enable_thinking`, then `enable_thinking`, `thinking`, `reasoning.enabled`,
+//! `reasoning_effort`, `reasoning.effort`, then the profile. Of bounds on the tokens:
+//! `thinking.budget_tokens`, the flat spellings, `reasoning.max_tokens`, the degree of effort, then
+//! the profile.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::error::RequestError;
+use super::fields::{FieldValue, ThinkingFields, first};
 use super::messages::Continued;
 use super::number::Int;
-use super::request::Named;
-use super::request::ThinkingFields;
-use super::{RequestError, Thinking};
+use super::output::Thinking;
+use super::served::ServedModel;
 use crate::config::ThinkingConfig;
 
 const EFFORTS_ON: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// The answer.
+/// What a request says about thinking, completed with the profile's.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ThinkingChoice {
+pub struct ThinkingSettings {
     /// `None`: the template's own default.
     pub enabled: Option<bool>,
     /// For templates that know degrees.
     pub effort: Option<String>,
-    /// The fields that spoke, for the list of those without effect.
-    pub spoken: Vec<&'static str>,
-    pub asked: AskedBounds,
+    /// The fields that switch it, for the list of those without effect.
+    pub switched_by: Vec<&'static str>,
+    pub bounds: ThinkingBounds,
 }
 
-/// Bounds as a request asks for them.
+/// The bounds that hold.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AskedBounds {
-    pub budget: Option<Named<i64>>,
-    pub grammar: Option<String>,
-    pub message: Option<String>,
-}
-
-/// The bounds that hold, out of request and profile.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Bounds {
+pub struct ThinkingBounds {
     /// `None`: no bound.
     pub budget_tokens: Option<u32>,
     /// Name of a shipped grammar, or GBNF.
-    pub grammar: Option<Named<String>>,
+    pub grammar: Option<FieldValue<String>>,
     /// Written before a think block is closed at its bound.
     pub message: String,
     /// The fields of the request that set bounds.
-    spoken: Vec<&'static str>,
+    set_by: Vec<&'static str>,
 }
 
-impl Bounds {
-    /// `template_knows_effort`: degrees of effort are the template's business and set no bound.
-    ///
-    /// # Errors
-    /// A bound that is no number of tokens.
-    pub fn new(
-        choice: &ThinkingChoice,
-        defaults: &ThinkingConfig,
-        template_knows_effort: bool,
-    ) -> Result<Bounds, RequestError> {
-        let AskedBounds { budget, grammar, message } = &choice.asked;
-        let effort = choice.effort.as_deref().filter(|_| !template_knows_effort).map(|effort| match effort {
-            "minimal" => defaults.effort_minimal_tokens,
-            "low" => defaults.effort_low_tokens,
-            "medium" => defaults.effort_medium_tokens,
-            _ => defaults.effort_high_tokens,
-        });
-        let budget_tokens = match budget {
-            Some(Named { value: -1, .. }) => None,
-            Some(Named { param, value }) => Some(u32::try_from(*value).map_err(|_| {
-                let message = format!("`{param}` is {value}; it must be a number of tokens, or -1 for no bound");
-                RequestError::invalid(*param, message)
-            })?),
-            None => effort.unwrap_or(defaults.budget_tokens),
-        };
-        let mut spoken: Vec<&'static str> = budget.iter().map(|named| named.param).collect();
-        spoken.extend(grammar.is_some().then_some("thinking.grammar"));
-        spoken.extend(message.is_some().then_some("reasoning_budget_message"));
-        let named = |param, text: &String| Named { param, value: text.clone() };
-        let own = grammar.as_ref().map(|text| named("thinking.grammar", text));
-        Ok(Bounds {
-            budget_tokens,
-            grammar: own.or_else(|| defaults.grammar.as_ref().map(|text| named("thinking", text))),
-            message: message.clone().unwrap_or_else(|| defaults.message.clone()),
-            spoken,
-        })
-    }
-
+impl ThinkingBounds {
     /// The fields of the request that set bounds.
     pub fn fields(&self) -> impl Iterator<Item = String> + '_ {
-        self.spoken.iter().map(|field| (*field).to_owned())
+        self.set_by.iter().map(|field| (*field).to_owned())
     }
 }
 
-/// Checks all spellings, also those that are overruled.
-pub fn choose(
-    fields: ThinkingFields,
-    kwargs: &Map<String, Value>,
-    default: Option<bool>,
-) -> Result<ThinkingChoice, RequestError> {
-    let ThinkingFields { enable_thinking, thinking, reasoning_effort, reasoning, budget, message } = fields;
+impl ThinkingSettings {
+    /// Checks all spellings, also those that are overruled.
+    ///
+    /// # Errors
+    /// Names the spelling.
+    pub fn from_fields(
+        fields: ThinkingFields,
+        kwargs: &Map<String, Value>,
+        served: &ServedModel<'_>,
+    ) -> Result<ThinkingSettings, RequestError> {
+        let asked = read(fields, kwargs)?;
+        // Degrees of effort are the business of a template that knows them, and set no bound then.
+        let effort = asked.effort.as_deref().filter(|_| !served.template.mentions("reasoning_effort"));
+        let bounds = bounds(asked.bounds, effort, &served.profile.thinking)?;
+        Ok(ThinkingSettings {
+            enabled: asked.enabled.or(served.profile.chat.thinking),
+            effort: asked.effort,
+            switched_by: asked.switched_by,
+            bounds,
+        })
+    }
+}
+
+/// What the fields say, without the profile.
+#[derive(Debug, PartialEq)]
+struct Asked {
+    enabled: Option<bool>,
+    effort: Option<String>,
+    switched_by: Vec<&'static str>,
+    bounds: AskedBounds,
+}
+
+#[derive(Debug, PartialEq)]
+struct AskedBounds {
+    budget: Option<FieldValue<Int>>,
+    grammar: Option<String>,
+    message: Option<String>,
+}
+
+fn read(fields: ThinkingFields, kwargs: &Map<String, Value>) -> Result<Asked, RequestError> {
+    let ThinkingFields {
+        enable_thinking,
+        thinking,
+        reasoning_effort,
+        reasoning,
+        thinking_budget,
+        thinking_budget_tokens,
+        reasoning_budget,
+        reasoning_budget_tokens,
+        reasoning_budget_message,
+    } = fields;
     let in_kwargs = match kwargs.get("enable_thinking") {
         None | Some(Value::Null) => None,
         Some(value) => Some(boolean("chat_template_kwargs.enable_thinking", value)?),
     };
     let reasoning = reasoning.map_or(Ok(ReasoningObject::default()), |map| reasoning_object(&map))?;
-    let (reasoning_on, inner_effort) = (reasoning.enabled, reasoning.effort);
     let thinking = thinking.as_ref().map_or(Ok(ThinkingObject::default()), thinking_object)?;
-    let switch = thinking.enabled;
     let outer = reasoning_effort.as_deref().map(|text| effort("reasoning_effort", text)).transpose()?;
-    let inner = inner_effort.as_deref().map(|text| effort("reasoning.effort", text)).transpose()?;
+    let inner = reasoning.effort.as_deref().map(|text| effort("reasoning.effort", text)).transpose()?;
     let spellings = [
         ("chat_template_kwargs.enable_thinking", in_kwargs),
         ("enable_thinking", enable_thinking),
-        ("thinking", switch),
-        ("reasoning", reasoning_on),
+        ("thinking", thinking.enabled),
+        ("reasoning", reasoning.enabled),
         ("reasoning_effort", outer),
         ("reasoning", inner),
     ];
-    let mut spoken: Vec<&'static str> = spellings.iter().filter(|s| s.1.is_some()).map(|s| s.0).collect();
-    spoken.dedup();
-    Ok(ThinkingChoice {
-        enabled: spellings.iter().find_map(|s| s.1).or(default),
-        effort: reasoning_effort.or(inner_effort).filter(|text| text != "none"),
-        spoken,
-        asked: AskedBounds {
+    let mut switched_by: Vec<&'static str> = spellings.iter().filter(|s| s.1.is_some()).map(|s| s.0).collect();
+    switched_by.dedup();
+    let budget = first([
+        ("thinking_budget_tokens", thinking_budget_tokens),
+        ("thinking_budget", thinking_budget),
+        ("reasoning_budget_tokens", reasoning_budget_tokens),
+        ("reasoning_budget", reasoning_budget),
+    ]);
+    Ok(Asked {
+        enabled: spellings.iter().find_map(|s| s.1),
+        effort: reasoning_effort.or(reasoning.effort).filter(|text| text != "none"),
+        switched_by,
+        bounds: AskedBounds {
             budget: thinking.budget.or(budget).or(reasoning.budget),
             grammar: thinking.grammar,
-            message,
+            message: reasoning_budget_message,
         },
+    })
+}
+
+/// `effort`: the degree that sets a bound where the request has no other.
+fn bounds(asked: AskedBounds, effort: Option<&str>, defaults: &ThinkingConfig) -> Result<ThinkingBounds, RequestError> {
+    let AskedBounds { budget, grammar, message } = asked;
+    let effort = effort.map(|effort| match effort {
+        "minimal" => defaults.effort_minimal_tokens,
+        "low" => defaults.effort_low_tokens,
+        "medium" => defaults.effort_medium_tokens,
+        _ => defaults.effort_high_tokens,
+    });
+    let budget_tokens = match budget {
+        Some(FieldValue { value: Int(-1), .. }) => None,
+        Some(FieldValue { param, value: Int(value) }) => Some(u32::try_from(value).map_err(|_| {
+            let message = format!("`{param}` is {value}; it must be a number of tokens, or -1 for no bound");
+            RequestError::invalid(param, message)
+        })?),
+        None => effort.unwrap_or(defaults.budget_tokens),
+    };
+    let mut set_by: Vec<&'static str> = budget.iter().map(|budget| budget.param).collect();
+    set_by.extend(grammar.is_some().then_some("thinking.grammar"));
+    set_by.extend(message.is_some().then_some("reasoning_budget_message"));
+    let own = grammar.map(|value| FieldValue { param: "thinking.grammar", value });
+    let default = || defaults.grammar.clone().map(|value| FieldValue { param: "thinking", value });
+    Ok(ThinkingBounds {
+        budget_tokens,
+        grammar: own.or_else(default),
+        message: message.unwrap_or_else(|| defaults.message.clone()),
+        set_by,
     })
 }
 
@@ -150,7 +187,7 @@ fn effort(path: &str, text: &str) -> Result<bool, RequestError> {
 #[derive(Default)]
 struct ThinkingObject {
     enabled: Option<bool>,
-    budget: Option<Named<i64>>,
+    budget: Option<FieldValue<Int>>,
     grammar: Option<String>,
 }
 
@@ -195,7 +232,7 @@ fn thinking_type(value: &Value) -> Result<bool, RequestError> {
 struct ReasoningObject {
     enabled: Option<bool>,
     effort: Option<String>,
-    budget: Option<Named<i64>>,
+    budget: Option<FieldValue<Int>>,
 }
 
 fn reasoning_object(map: &Map<String, Value>) -> Result<ReasoningObject, RequestError> {
@@ -215,10 +252,10 @@ fn reasoning_object(map: &Map<String, Value>) -> Result<ReasoningObject, Request
     Ok(read)
 }
 
-fn tokens(param: &'static str, value: &Value) -> Result<Named<i64>, RequestError> {
-    let Int(value) = Int::deserialize(value)
+fn tokens(param: &'static str, value: &Value) -> Result<FieldValue<Int>, RequestError> {
+    let value = Int::deserialize(value)
         .map_err(|_| RequestError::invalid(param, format!("`{param}` must be a number of tokens, not {value}")))?;
-    Ok(Named { param, value })
+    Ok(FieldValue { param, value })
 }
 
 /// Where the generation starts.
@@ -247,7 +284,7 @@ mod tests {
 
     fn chosen(fields: ThinkingFields, kwargs: Value, default: Option<bool>) -> Option<bool> {
         let Value::Object(kwargs) = kwargs else { panic!("an object") };
-        choose(fields, &kwargs, default).unwrap().enabled
+        read(fields, &kwargs).unwrap().enabled.or(default)
     }
 
     #[test]
@@ -268,7 +305,7 @@ mod tests {
             reasoning_effort: Some("extreme".into()),
             ..ThinkingFields::default()
         };
-        let error = choose(fields, &Map::new(), None).unwrap_err();
+        let error = read(fields, &Map::new()).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("reasoning_effort"));
     }
 

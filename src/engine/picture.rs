@@ -112,7 +112,7 @@ pub(super) fn check(request: &GenerationRequest, facts: &RunnerFacts) -> Result<
         return Err("the prompt ends in a picture");
     }
     let mut before: Option<PictureRow> = None;
-    for item in &request.prompt {
+    for item in request.prompt.iter() {
         let next = item.picture();
         let fits = match (before.filter(|row| !row.is_last()), next) {
             (Some(row), next) => next == Some(PictureRow { index: row.index + 1, ..row }),

@@ -108,7 +108,7 @@ pub struct GenerationRequest {
     /// For the log line and events, e.g. "chatcmpl-...".
     pub id: String,
     /// Not empty; its last item is a token.
-    pub prompt: Vec<PromptItem>,
+    pub prompt: Arc<[PromptItem]>,
     /// The pictures of `prompt`, each key once.
     pub pictures: Vec<Arc<Picture>>,
     pub sampling: SamplingParams,

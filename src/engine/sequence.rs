@@ -152,7 +152,7 @@ impl Sequence {
         let drafts = SequenceDrafts::new(fixed.draftable(speculative), &prompt);
         Sequence {
             id,
-            items: prompt,
+            items: prompt.to_vec(),
             pictures,
             sights,
             n_restored: 0,

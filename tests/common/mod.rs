@@ -130,8 +130,11 @@ pub async fn start_state(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router(state)).await });
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    Server { url, client, handle, joiner, metrics }
+    Server { url, client: client(), handle, joiner, metrics }
+}
+
+pub fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
 fn model(handle: &Handle) -> ModelInfo {

@@ -1,7 +1,7 @@
 //! The rows.
 
-use super::Scope::{Both, Chat, Completions};
-use super::{Field, Scope, Verdict};
+use super::field::Scope::{Both, Chat, Completions};
+use super::field::{Field, Scope, Verdict};
 
 const fn consumed(
     name: &'static str,

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::{Head, Held, Render, finite, text};
-use crate::api::choice::{End, Piece};
-use crate::api::collect::Answer;
+use super::format::{HeldLogprobs, Render, ResponseHead, finite, text};
+use crate::api::choice::{Answer, End, Piece};
 use crate::api::wire::{
-    ChatChoice, ChatChunkChoice, ChatLogprobs, ChunkCall, ChunkFunction, Delta, Envelope, Message, MessageCall,
-    MessageFunction, PromptProgress, TimingsBody, TokenEntry, TopEntry, UsageBody,
+    CallBody, ChatChoice, ChatChunkChoice, ChatLogprobs, ChatMessage, Envelope, FunctionBody, PromptProgress,
+    TimingsBody, TokenEntry, TopEntry, UsageBody,
 };
 use crate::chat::{Collected, CollectedCall, OutputDelta};
 use crate::engine::Logprob;
@@ -16,23 +15,23 @@ const CHUNK: &str = "chat.completion.chunk";
 
 /// Chat completions.
 pub struct ChatRender {
-    head: Head,
-    held: Held,
+    head: ResponseHead,
+    held: HeldLogprobs,
 }
 
 impl ChatRender {
-    pub fn new(head: Head) -> ChatRender {
-        ChatRender { head, held: Held::default() }
+    pub fn new(head: ResponseHead) -> ChatRender {
+        ChatRender { head, held: HeldLogprobs::default() }
     }
 
-    fn chunk(&self, index: usize, delta: Delta) -> Envelope<ChatChunkChoice> {
+    fn chunk(&self, index: usize, delta: ChatMessage) -> Envelope<ChatChunkChoice> {
         self.head.envelope(CHUNK, vec![ChatChunkChoice { index, delta, logprobs: None, finish_reason: None }])
     }
 
     /// A chunk with the log-probabilities that wait for one.
-    fn speak(&mut self, index: usize, delta: Delta) -> String {
+    fn speak(&mut self, index: usize, delta: ChatMessage) -> String {
         let mut chunk = self.chunk(index, delta);
-        let held = std::mem::take(self.held.at(index));
+        let held = self.held.release(index);
         if let (false, Some(choice)) = (held.is_empty(), chunk.choices.first_mut()) {
             choice.logprobs = Some(logprobs(held));
         }
@@ -42,30 +41,30 @@ impl ChatRender {
 
 impl Render for ChatRender {
     fn open(&mut self, index: usize, out: &mut VecDeque<String>) {
-        let delta = Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
+        let delta = ChatMessage { role: Some(ASSISTANT), content: Some(Some(String::new())), ..ChatMessage::default() };
         out.push_back(text(&self.chunk(index, delta)));
     }
 
     fn piece(&mut self, index: usize, piece: Piece, out: &mut VecDeque<String>) {
-        self.held.at(index).extend(piece.logprobs);
+        self.held.hold(index, piece.logprobs);
         for delta in piece.deltas {
-            let delta = wire(delta);
+            let delta = delta_of(delta);
             out.push_back(self.speak(index, delta));
         }
     }
 
     fn end(&mut self, index: usize, end: &End, timings: TimingsBody, out: &mut VecDeque<String>) {
-        if !self.held.at(index).is_empty() {
-            out.push_back(self.speak(index, Delta::default()));
+        if self.held.has(index) {
+            out.push_back(self.speak(index, ChatMessage::default()));
         }
-        let mut last = self.chunk(index, Delta::default());
+        let mut last = self.chunk(index, ChatMessage::default());
         last.choices.iter_mut().for_each(|choice| choice.finish_reason = Some(end.finish_reason));
         last.timings = Some(timings);
         out.push_back(text(&last));
     }
 
     fn progress(&self, index: usize, progress: PromptProgress) -> String {
-        let mut chunk = self.chunk(index, Delta::default());
+        let mut chunk = self.chunk(index, ChatMessage::default());
         chunk.prompt_progress = Some(progress);
         text(&chunk)
     }
@@ -85,39 +84,41 @@ impl Render for ChatRender {
     }
 }
 
-fn wire(delta: OutputDelta) -> Delta {
-    let call = |index, id: Option<String>, name: Option<String>, arguments| {
-        let kind = id.is_some().then_some("function");
-        vec![ChunkCall { index, id, kind, function: ChunkFunction { name, arguments } }]
-    };
+const ASSISTANT: &str = "assistant";
+
+fn delta_of(delta: OutputDelta) -> ChatMessage {
     match delta {
-        OutputDelta::Content(text) => Delta { content: Some(text), ..Delta::default() },
+        OutputDelta::Content(text) => ChatMessage { content: Some(Some(text)), ..ChatMessage::default() },
         OutputDelta::Reasoning(text) => {
-            Delta { reasoning_content: Some(text.clone()), reasoning: Some(text), ..Delta::default() }
+            ChatMessage { reasoning_content: Some(text.clone()), reasoning: Some(text), ..ChatMessage::default() }
         }
         OutputDelta::ToolCall { index, id, name } => {
-            Delta { tool_calls: call(index, Some(id), Some(name), String::new()), ..Delta::default() }
+            let call = CallBody { index: Some(index), ..call(id, name, String::new()) };
+            ChatMessage { tool_calls: vec![call], ..ChatMessage::default() }
         }
         OutputDelta::Arguments { index, json } => {
-            Delta { tool_calls: call(index, None, None, json), ..Delta::default() }
+            let function = FunctionBody { name: None, arguments: json };
+            let more = CallBody { index: Some(index), id: None, kind: None, function };
+            ChatMessage { tool_calls: vec![more], ..ChatMessage::default() }
         }
     }
+}
+
+fn call(id: String, name: String, arguments: String) -> CallBody {
+    let function = FunctionBody { name: Some(name), arguments };
+    CallBody { index: None, id: Some(id), kind: Some("function"), function }
 }
 
 fn whole_choice(index: usize, answer: Answer) -> ChatChoice {
     let Answer { said: Collected { content, reasoning, calls }, logprobs: tokens, end } = answer;
     let content = (!content.is_empty() || calls.is_empty()).then_some(content);
     let reasoning = (!reasoning.is_empty()).then_some(reasoning);
-    let call = |CollectedCall { id, name, arguments }| MessageCall {
-        id,
-        kind: "function",
-        function: MessageFunction { name, arguments },
-    };
+    let call = |CollectedCall { id, name, arguments }| call(id, name, arguments);
     ChatChoice {
         index,
-        message: Message {
-            role: "assistant",
-            content,
+        message: ChatMessage {
+            role: Some(ASSISTANT),
+            content: Some(content),
             reasoning_content: reasoning.clone(),
             reasoning,
             tool_calls: calls.into_iter().map(call).collect(),

@@ -4,29 +4,35 @@ use std::collections::VecDeque;
 
 use indexmap::IndexMap;
 
-use super::{Head, Held, Render, finite, text};
-use crate::api::choice::{End, Piece};
-use crate::api::collect::Answer;
+use super::format::{HeldLogprobs, Render, ResponseHead, finite, text};
+use crate::api::choice::{Answer, End, Piece};
 use crate::api::wire::{CompletionChoice, CompletionLogprobs, Envelope, PromptProgress, TimingsBody, UsageBody};
 use crate::chat::OutputDelta;
 use crate::engine::Logprob;
 
 const OBJECT: &str = "text_completion";
 
+/// Texts in front of answers.
+#[derive(Clone, Debug)]
+pub struct Echo {
+    /// One a prompt; empty without `echo`.
+    pub texts: Vec<String>,
+    /// Choices of each prompt.
+    pub n_per_prompt: usize,
+}
+
 /// Completions of raw text.
 pub struct CompletionRender {
-    head: Head,
-    held: Held,
-    /// Text in front of each prompt's answers; empty without `echo`.
-    echo: Vec<String>,
-    n_per_prompt: usize,
+    head: ResponseHead,
+    held: HeldLogprobs,
+    echo: Echo,
     /// Characters of the tokens so far, by choice.
     offsets: Vec<usize>,
 }
 
 impl CompletionRender {
-    pub fn new(head: Head, echo: Vec<String>, n_per_prompt: usize) -> CompletionRender {
-        CompletionRender { head, held: Held::default(), echo, n_per_prompt, offsets: Vec::new() }
+    pub fn new(head: ResponseHead, echo: Echo) -> CompletionRender {
+        CompletionRender { head, held: HeldLogprobs::default(), echo, offsets: Vec::new() }
     }
 
     fn chunk(&self, index: usize, text: String) -> Envelope<CompletionChoice> {
@@ -35,7 +41,7 @@ impl CompletionRender {
 
     fn speak(&mut self, index: usize, said: String) -> String {
         let mut chunk = self.chunk(index, said);
-        let held = std::mem::take(self.held.at(index));
+        let held = self.held.release(index);
         if let (false, Some(choice)) = (held.is_empty(), chunk.choices.first_mut()) {
             if self.offsets.len() <= index {
                 self.offsets.resize(index + 1, 0);
@@ -46,7 +52,7 @@ impl CompletionRender {
     }
 
     fn echoed(&self, index: usize) -> Option<&String> {
-        self.echo.get(index.checked_div(self.n_per_prompt)?)
+        self.echo.texts.get(index.checked_div(self.echo.n_per_prompt)?)
     }
 }
 
@@ -58,7 +64,7 @@ impl Render for CompletionRender {
     }
 
     fn piece(&mut self, index: usize, piece: Piece, out: &mut VecDeque<String>) {
-        self.held.at(index).extend(piece.logprobs);
+        self.held.hold(index, piece.logprobs);
         for delta in piece.deltas {
             if let OutputDelta::Content(said) = delta {
                 out.push_back(self.speak(index, said));
@@ -67,7 +73,7 @@ impl Render for CompletionRender {
     }
 
     fn end(&mut self, index: usize, end: &End, timings: TimingsBody, out: &mut VecDeque<String>) {
-        if !self.held.at(index).is_empty() {
+        if self.held.has(index) {
             out.push_back(self.speak(index, String::new()));
         }
         let mut last = self.chunk(index, String::new());

@@ -1,31 +1,40 @@
-//! Request fields of `/v1/chat/completions` alone.
+//! The body of `/v1/chat/completions`.
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use super::Int;
+use super::shared::ResponseFields;
+use crate::chat::fields::{
+    ConstraintFields, GenerationFields, SamplingFields, TemplateFields, ThinkingFields, ToolFields, fields, groups,
+    read_body,
+};
+use crate::chat::number::Int;
 
-/// Absent and null are the same, except that `messages` must be there.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(serde::Serialize))]
-#[serde(deny_unknown_fields, default)]
-pub struct ChatBody {
-    pub messages: Option<Vec<Value>>,
-    pub tools: Option<Value>,
-    pub tool_choice: Option<Value>,
-    pub parallel_tool_calls: Option<Value>,
-    pub logprobs: Option<bool>,
-    pub top_logprobs: Option<Int>,
-    pub add_generation_prompt: Option<bool>,
-    pub continue_final_message: Option<bool>,
-    pub chat_template_kwargs: Option<Map<String, Value>>,
-    pub enable_thinking: Option<bool>,
-    pub thinking: Option<Value>,
-    pub reasoning_effort: Option<String>,
-    pub reasoning: Option<Map<String, Value>>,
-    pub thinking_budget: Option<Int>,
-    pub thinking_budget_tokens: Option<Int>,
-    pub reasoning_budget: Option<Int>,
-    pub reasoning_budget_tokens: Option<Int>,
-    pub reasoning_budget_message: Option<String>,
+groups! {
+    /// Everything that a chat may ask for.
+    pub struct ChatBody {
+        chat: ChatOwnFields,
+        template: TemplateFields,
+        tools: ToolFields,
+        thinking: ThinkingFields,
+        response: ResponseFields,
+        generation: GenerationFields,
+        sampling: SamplingFields,
+        constraint: ConstraintFields,
+    }
+}
+
+fields! {
+    /// What is named or typed in this way here alone. `messages` must be there.
+    pub struct ChatOwnFields {
+        messages: Vec<Value>,
+        logprobs: bool,
+        top_logprobs: Int,
+    }
+}
+
+impl<'de> Deserialize<'de> for ChatBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChatBody, D::Error> {
+        read_body(deserializer)
+    }
 }

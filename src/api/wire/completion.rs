@@ -1,19 +1,37 @@
-//! Request fields of `/v1/completions` alone.
+//! The body of `/v1/completions`.
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::Int;
+use super::shared::ResponseFields;
+use crate::chat::fields::{ConstraintFields, GenerationFields, SamplingFields, fields, groups, read_body};
+use crate::chat::number::Int;
 
-/// Absent and null are the same, except that `prompt` must be there.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(serde::Serialize))]
-#[serde(deny_unknown_fields, default)]
-pub struct CompletionBody {
-    pub prompt: Option<Value>,
-    pub echo: Option<bool>,
-    pub best_of: Option<Int>,
-    pub logprobs: Option<Int>,
-    pub special: Option<bool>,
-    pub skip_special_tokens: Option<bool>,
+groups! {
+    /// Everything that a raw completion may ask for.
+    pub struct CompletionBody {
+        completion: CompletionOwnFields,
+        response: ResponseFields,
+        generation: GenerationFields,
+        sampling: SamplingFields,
+        constraint: ConstraintFields,
+    }
+}
+
+fields! {
+    /// What is named or typed in this way here alone. `prompt` must be there.
+    pub struct CompletionOwnFields {
+        prompt: Value,
+        echo: bool,
+        best_of: Int,
+        logprobs: Int,
+        special: bool,
+        skip_special_tokens: bool,
+    }
+}
+
+impl<'de> Deserialize<'de> for CompletionBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CompletionBody, D::Error> {
+        read_body(deserializer)
+    }
 }

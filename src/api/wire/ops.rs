@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Int;
+use crate::chat::number::Int;
 
 /// `/tokenize`.
 #[derive(Clone, Debug, Deserialize)]

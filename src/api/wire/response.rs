@@ -1,4 +1,5 @@
-//! Responses and stream chunks of both generation endpoints. Members are written in the order that OpenAI writes them.
+//! Responses and stream chunks of both generation endpoints. Members are written in the order that
+//! OpenAI writes them.
 
 use serde::Serialize;
 
@@ -57,7 +58,8 @@ pub struct TimingsBody {
     /// Not llama-server's: from arrival to the first token, and the part of it spent in the queue.
     pub ttft_ms: f64,
     pub queue_ms: f64,
-    /// Not llama-server's, and only where pictures were encoded: how many, and the time of it, a part of `prompt_ms`.
+    /// Not llama-server's, and only where pictures were encoded: how many, and the time of it, a
+    /// part of `prompt_ms`.
     #[serde(flatten)]
     pub encoding: Option<EncodingBody>,
     /// Not llama-server's: what the prompt began from.
@@ -115,77 +117,55 @@ pub struct PromptProgress {
 #[derive(Clone, Debug, Serialize)]
 pub struct ChatChoice {
     pub index: usize,
-    pub message: Message,
+    pub message: ChatMessage,
     pub logprobs: Option<ChatLogprobs>,
     pub finish_reason: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Message {
-    pub role: &'static str,
-    /// Null when there are only tool calls.
-    pub content: Option<String>,
+pub struct ChatChunkChoice {
+    pub index: usize,
+    pub delta: ChatMessage,
+    pub logprobs: Option<ChatLogprobs>,
+    pub finish_reason: Option<&'static str>,
+}
+
+/// A message, or what a chunk adds to one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChatMessage {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// Absent in chunks about something else; `Some(None)`, null, in a whole message of tool calls
+    /// alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<Option<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
     /// The same again, under the name that newer clients read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<MessageCall>,
+    pub tool_calls: Vec<CallBody>,
 }
 
+/// A call of a whole message has everything but `index`. Of a stream's chunks the first has
+/// everything, later ones only `index` and a piece of the arguments.
 #[derive(Clone, Debug, Serialize)]
-pub struct MessageCall {
-    pub id: String,
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    pub function: MessageFunction,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct MessageFunction {
-    pub name: String,
-    /// JSON text.
-    pub arguments: String,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct ChatChunkChoice {
-    pub index: usize,
-    pub delta: Delta,
-    pub logprobs: Option<ChatLogprobs>,
-    pub finish_reason: Option<&'static str>,
-}
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Delta {
+pub struct CallBody {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub role: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub content: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning_content: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ChunkCall>,
-}
-
-/// The first chunk of a call has everything, later ones only `index` and a piece of the arguments.
-#[derive(Clone, Debug, Serialize)]
-pub struct ChunkCall {
-    pub index: usize,
+    pub index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<&'static str>,
-    pub function: ChunkFunction,
+    pub function: FunctionBody,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct ChunkFunction {
+pub struct FunctionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// JSON text, or a piece of it.
     pub arguments: String,
 }
 

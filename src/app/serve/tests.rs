@@ -42,7 +42,7 @@ async fn server(runner: FakeRunner, grace: Duration) -> (Server, Handle, mpsc::S
 fn submit(handle: &Handle) -> EventStream {
     let request = GenerationRequest {
         id: "test".to_owned(),
-        prompt: vec![PromptItem::Token(Token(65)), PromptItem::Token(Token(66))],
+        prompt: [65, 66].map(|id| PromptItem::Token(Token(id))).into(),
         pictures: vec![],
         sampling: SamplingParams::greedy(),
         stop: Vec::new(),

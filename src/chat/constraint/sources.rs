@@ -1,21 +1,21 @@
-//! Which constraint the fields of a request ask for. One at most: two at once is an error, not a choice of ours.
+//! Which constraint the fields of a request ask for. One at most: two at once is an error, not a
+//! choice of ours.
 
 use serde_json::{Map, Value};
 
-use crate::chat::RequestError;
-use crate::chat::request::{ConstraintFields, Named};
+use crate::chat::error::RequestError;
+use crate::chat::fields::{ConstraintFields, FieldValue};
+use crate::chat::json::strings;
 use crate::grammar::Source;
 
-type Asked = Result<Option<Named<Source>>, RequestError>;
+type Asked = Result<Option<FieldValue<Source>>, RequestError>;
 
-/// What a request asks for.
+/// What a request asks of its answer.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct AnswerConstraint {
     /// The constraint with the field that carried it.
-    pub source: Option<Named<Source>>,
+    pub source: Option<FieldValue<Source>>,
     pub scope: Scope,
-    /// Members of objects that say nothing here.
-    pub ignored: Vec<String>,
 }
 
 /// Members of vLLM's object that choose a back end or a way to print.
@@ -32,8 +32,12 @@ pub enum Scope {
     Whole,
 }
 
-/// The constraint that the fields ask for.
-pub fn read(fields: ConstraintFields) -> Result<Wanted, RequestError> {
+/// The constraint that the fields ask for. Members of objects that say nothing here go to
+/// `ignored`.
+///
+/// # Errors
+/// Names the field.
+pub fn read(fields: ConstraintFields, ignored: &mut Vec<String>) -> Result<AnswerConstraint, RequestError> {
     let ConstraintFields {
         response_format,
         json_schema,
@@ -48,7 +52,7 @@ pub fn read(fields: ConstraintFields) -> Result<Wanted, RequestError> {
         constraint_scope,
     } = fields;
     let text = |param, value: Option<String>, make: fn(String) -> Source| {
-        value.filter(|text| !text.is_empty()).map(|text| Named { param, value: make(text) })
+        value.filter(|text| !text.is_empty()).map(|text| FieldValue { param, value: make(text) })
     };
     let asked = [
         response_format.map_or(Ok(None), |value| format(&value))?,
@@ -58,7 +62,7 @@ pub fn read(fields: ConstraintFields) -> Result<Wanted, RequestError> {
         text("regex", regex, Source::Regex),
         guided_json.map(|value| schema("guided_json", &value)).transpose()?,
         text("guided_regex", guided_regex, Source::Regex),
-        guided_choice.map(|texts| Named { param: "guided_choice", value: Source::Choice(texts) }),
+        guided_choice.map(|texts| FieldValue { param: "guided_choice", value: Source::Choice(texts) }),
         text("guided_grammar", guided_grammar, dialect),
         structured_outputs.as_ref().map_or(Ok(None), structured)?,
     ];
@@ -71,8 +75,8 @@ pub fn read(fields: ConstraintFields) -> Result<Wanted, RequestError> {
     let members =
         structured_outputs.iter().flatten().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str());
     let idle = members.filter(|key| WITHOUT_EFFECT.contains(key));
-    let ignored = idle.map(|key| format!("structured_outputs.{key}")).collect();
-    Ok(Wanted { source: first, scope: scope(constraint_scope.as_deref())?, ignored })
+    ignored.extend(idle.map(|key| format!("structured_outputs.{key}")));
+    Ok(AnswerConstraint { source: first, scope: scope(constraint_scope.as_deref())? })
 }
 
 fn scope(text: Option<&str>) -> Result<Scope, RequestError> {
@@ -92,7 +96,7 @@ fn dialect(text: String) -> Source {
 }
 
 /// A schema, or its JSON text.
-fn schema(param: &'static str, value: &Value) -> Result<Named<Source>, RequestError> {
+fn schema(param: &'static str, value: &Value) -> Result<FieldValue<Source>, RequestError> {
     let schema = match value {
         Value::Object(_) | Value::Bool(_) => value.clone(),
         Value::String(text) => serde_json::from_str(text)
@@ -102,7 +106,7 @@ fn schema(param: &'static str, value: &Value) -> Result<Named<Source>, RequestEr
             return Err(RequestError::invalid(param, message));
         }
     };
-    Ok(Named { param, value: Source::JsonSchema(schema) })
+    Ok(FieldValue { param, value: Source::JsonSchema(schema) })
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -123,7 +127,7 @@ fn format(value: &Value) -> Asked {
         return Err(RequestError::invalid(param, format!("`{param}` must be an object, not {}", kind(value))));
     };
     let at = |key: &str| map.get(key).filter(|value| !value.is_null());
-    let named = |value| Ok(Some(Named { param, value }));
+    let named = |value| Ok(Some(FieldValue { param, value }));
     match map.get("type").and_then(Value::as_str) {
         Some("text") => Ok(None),
         Some("json_object") => match at("schema") {
@@ -173,7 +177,7 @@ fn structured(map: &Map<String, Value>) -> Asked {
             },
             "regex" => Source::Regex(text()?),
             "grammar" => dialect(text()?),
-            "choice" => Source::Choice(choices(value).ok_or_else(|| wrong("a list of strings"))?),
+            "choice" => Source::Choice(strings(value).ok_or_else(|| wrong("a list of strings"))?),
             key if WITHOUT_EFFECT.contains(&key) => continue,
             _ => return Err(RequestError::unsupported(&*path, format!("`{path}` is not served; leave it out"))),
         };
@@ -183,11 +187,7 @@ fn structured(map: &Map<String, Value>) -> Asked {
         }
         found = Some((key, source));
     }
-    Ok(found.map(|(_, value)| Named { param, value }))
-}
-
-fn choices(value: &Value) -> Option<Vec<String>> {
-    value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+    Ok(found.map(|(_, value)| FieldValue { param, value }))
 }
 
 #[cfg(test)]
@@ -195,10 +195,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::chat::fields::Members;
 
     fn read_json(body: Value) -> Result<Option<Source>, RequestError> {
-        let fields: ConstraintFields = serde_json::from_value(body).unwrap();
-        read(fields).map(|wanted| wanted.source.map(|named| named.value))
+        let Members { known, .. } = serde_json::from_value(body).unwrap();
+        read(known, &mut Vec::new()).map(|constraint| constraint.source.map(|source| source.value))
     }
 
     #[test]
@@ -243,7 +244,10 @@ mod tests {
     #[test]
     fn members_without_effect_are_named() {
         let body = json!({"structured_outputs": {"regex": "a", "backend": "auto", "whitespace_pattern": null}});
-        assert_eq!(read(serde_json::from_value(body).unwrap()).unwrap().ignored, ["structured_outputs.backend"]);
+        let Members { known, .. } = serde_json::from_value(body).unwrap();
+        let mut ignored = Vec::new();
+        read(known, &mut ignored).unwrap();
+        assert_eq!(ignored, ["structured_outputs.backend"]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use minijinja::{Error, ErrorKind, State, Value};
 
 use super::python;
 
-/// `text % arguments`: a tuple gives one argument to each field, a dict serves `%(name)s`, anything else is one argument.
+/// `text % arguments`: a tuple gives one argument to each field, a dict serves `%(name)s`, anything
+/// else is one argument.
 pub(super) fn printf(state: &mut State, text: &Value, argument: &Value) -> Result<Value, Error> {
     let Some(pattern) = text.as_str() else {
         return Err(Error::new(ErrorKind::InvalidOperation, "the left side of % must be a string"));
@@ -35,7 +36,8 @@ pub(super) fn str_format(state: &mut State, text: &Value, args: &[Value]) -> Res
     minijinja_contrib::pycompat::unknown_method_callback(state, text, "format", &args)
 }
 
-/// Containers become their text, since minijinja would print them its own way; scalars stay, they have formats.
+/// Containers become their text, since minijinja would print them its own way; scalars stay, they
+/// have formats.
 fn printable(state: &State, value: &Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => python::str_of(state, value).map(Value::from),
@@ -43,7 +45,8 @@ fn printable(state: &State, value: &Value) -> Result<Value, Error> {
     }
 }
 
-/// `str.format` pads without asking the fuel, so a width that no prompt needs is refused, as is one that is computed.
+/// `str.format` pads without asking the fuel, so a width that no prompt needs is refused, as is one
+/// that is computed.
 fn check_widths(pattern: &str) -> Result<(), Error> {
     let longest = pattern.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
     let nested = pattern.split('{').any(|piece| piece.ends_with(':'));

@@ -1,4 +1,5 @@
-//! Methods of Python's `str`, `dict` and `list` that templates call: those which minijinja-contrib has, and the rest here.
+//! Methods of Python's `str`, `dict` and `list` that templates call: those which minijinja-contrib
+//! has, and the rest here.
 
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -20,8 +21,8 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value
     }
 }
 
-/// Reading is paid for here, as minijinja charges for what is made: a unit for 64 bytes of text or one item, before a method
-/// looks at them, and one for each part that text falls into.
+/// Reading is paid for here, as minijinja charges for what is made: a unit for 64 bytes of text or
+/// one item, before a method looks at them, and one for each part that text falls into.
 fn charge(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<(), Error> {
     let bytes = |value: &Value| value.as_str().map_or(0, str::len);
     let Some(text) = value.as_str() else {
@@ -131,7 +132,8 @@ fn split(state: &State, text: &str, args: &[Value], from_right: bool) -> Result<
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
-/// Splits at runs of white space; the piece beyond the limit keeps the white space inside and on its far side.
+/// Splits at runs of white space; the piece beyond the limit keeps the white space inside and on
+/// its far side.
 fn split_space(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     let mut parts = Vec::new();
     let near_trimmed = |text| if from_right { str::trim_end(text) } else { str::trim_start(text) };

@@ -3,16 +3,19 @@
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
+use crate::chat::markers::CONTINUE_MARK;
 use crate::text::tokenizer::GUARD;
 
-/// Containers nested deeper than this are refused: printing recurses, and a template can nest without end.
+/// Containers nested deeper than this are refused: printing recurses, and a template can nest
+/// without end.
 pub(super) const MAX_DEPTH: usize = 256;
 
-/// Walking a value costs much more than copying its text; minijinja charges the same for its own `tojson`.
+/// Walking a value costs much more than copying its text; minijinja charges the same for its own
+/// `tojson`.
 const BYTES_PER_FUEL: usize = 4;
 
-/// Text under construction that pays fuel as it grows: values can share parts, so their text may be exponentially longer
-/// than the work that made them.
+/// Text under construction that pays fuel as it grows: values can share parts, so their text may be
+/// exponentially longer than the work that made them.
 pub(super) struct Meter<'a> {
     charge: &'a dyn Fn(u64) -> Result<(), Error>,
     text: String,
@@ -141,8 +144,8 @@ pub(super) fn number_text(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float_repr)
 }
 
-/// Python's `repr(float)`: the shortest text that reads back as the same number, `e+20` style exponents from 1e16 up and
-/// below 1e-4.
+/// Python's `repr(float)`: the shortest text that reads back as the same number, `e+20` style
+/// exponents from 1e16 up and below 1e-4.
 pub(super) fn float_repr(number: f64) -> String {
     if number.is_nan() {
         return "nan".into();
@@ -150,7 +153,8 @@ pub(super) fn float_repr(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf".into() } else { "-inf".into() };
     }
-    // Rust's debug form changes to exponents at the same two borders, but writes them as e20 and e-5.
+    // Rust's debug form changes to exponents at the same two borders, but writes them as e20 and
+    // e-5.
     let text = format!("{number:?}");
     match text.split_once('e') {
         Some((mantissa, exponent)) => match exponent.strip_prefix('-') {
@@ -192,11 +196,11 @@ fn is_printable(c: char) -> bool {
         return (' '..='~').contains(&c);
     }
     // The marks that the server itself puts into client text must reach the tokenizer as they are.
-    if c == GUARD || c == super::super::messages::CONTINUE_MARK {
+    if c == GUARD || c == CONTINUE_MARK {
         return true;
     }
-    // `escape_debug` of a string escapes what Unicode calls other or separator, as Python does; combining marks only
-    // when they come first, hence the letter in front.
+    // `escape_debug` of a string escapes what Unicode calls other or separator, as Python does;
+    // combining marks only when they come first, hence the letter in front.
     let mut pair = String::from("a");
     pair.push(c);
     pair.escape_debug().nth(1) == Some(c)

@@ -1,11 +1,12 @@
 //! Rewrites the source of a template where minijinja's syntax or types cannot be bent from outside:
 //!
 //! * `{% generation %}` (marks the assistant's tokens for training) becomes a plain scope;
-//! * `a ~ b` becomes `a|string ~ b|string`, since `~` prints floats, lists and dicts in minijinja's own way;
+//! * `a ~ b` becomes `a|string ~ b|string`, since `~` prints floats, lists and dicts in minijinja's
+//!   own way;
 //! * `'%s' % x` becomes a filter, since minijinja has no `%` for strings.
 //!
-//! Works on tokens, not on a syntax tree. Where an operand's border is not certain it stays as it is: then only the text of
-//! a float, list or dict can differ.
+//! Works on tokens, not on a syntax tree. Where an operand's border is not certain it stays as it
+//! is: then only the text of a float, list or dict can differ.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +54,8 @@ const CLOSERS: [&str; 3] = [")", "]", "}"];
 /// Bind tighter than `~`, so an operand of `~` may contain them.
 const TIGHTER: [&str; 5] = ["*", "/", "//", "%", "**"];
 
-/// The source as it goes to minijinja. Never fails: what cannot be read is left for minijinja to complain about.
+/// The source as it goes to minijinja. Never fails: what cannot be read is left for minijinja to
+/// complain about.
 pub fn rewrite(source: &str) -> String {
     let mut out = String::with_capacity(source.len() + 64);
     let mut copied = 0;
@@ -230,64 +232,55 @@ fn edits(tokens: &[Token<'_>], is_block: bool) -> Vec<Edit> {
     edits
 }
 
-/// Where `|string` goes for the operand before the `~` at `tilde`; nothing when it is a literal or not a plain operand.
+/// Where `|string` goes for the operand before the `~` at `tilde`; nothing when it is a literal or
+/// not a plain operand.
 fn left_operand_end(tokens: &[Token<'_>], tilde: usize) -> Option<usize> {
-    let last = tilde.checked_sub(1)?;
-    let mut depth = 0_usize;
-    let mut first = tilde;
-    for index in (0..tilde).rev() {
-        let token = &tokens[index];
-        if token.is_one_of(&CLOSERS) {
-            depth += 1;
-        } else if token.is_one_of(&OPENERS) {
-            if depth == 0 {
-                break;
-            }
-            depth -= 1;
-        } else if depth == 0 {
-            if token.is_one_of(&TIGHTER) || token.text == "is" && token.kind == Kind::Word {
-                return None;
-            }
-            let unary = token.is_one_of(&["-", "+"]) && (index == 0 || !tokens[index - 1].ends_operand());
-            if unary {
-                return None;
-            }
-            if ends_expression(token) {
-                break;
-            }
-        }
-        first = index;
-    }
-    (first <= last && !is_literal(&tokens[first..=last])).then(|| tokens[last].end())
+    let n = operand_len(tokens, (0..tilde).rev(), &CLOSERS, &OPENERS)?;
+    string_end(&tokens[tilde - n..tilde])
 }
 
 /// The same for the operand behind the `~`.
 fn right_operand_end(tokens: &[Token<'_>], tilde: usize) -> Option<usize> {
     let first = tilde + 1;
-    if tokens.get(first)?.is_one_of(&["-", "+"]) {
-        return None;
-    }
-    let mut depth = 0_usize;
-    let mut end = first;
-    for token in &tokens[first..] {
-        if token.is_one_of(&OPENERS) {
+    let n = operand_len(tokens, first..tokens.len(), &OPENERS, &CLOSERS)?;
+    string_end(&tokens[first..first + n])
+}
+
+/// How many of the tokens at `places`, which lead away from a `~`, are its operand; `None` where
+/// that is not certain. `inward` brackets lead into a group, `outward` ones out of it.
+fn operand_len(
+    tokens: &[Token<'_>],
+    places: impl Iterator<Item = usize>,
+    inward: &[&str],
+    outward: &[&str],
+) -> Option<usize> {
+    let (mut depth, mut n) = (0_usize, 0);
+    for index in places {
+        let token = &tokens[index];
+        if token.is_one_of(inward) {
             depth += 1;
-        } else if token.is_one_of(&CLOSERS) {
+        } else if token.is_one_of(outward) {
             if depth == 0 {
                 break;
             }
             depth -= 1;
         } else if depth == 0 {
-            if token.is_one_of(&TIGHTER) || token.text == "is" && token.kind == Kind::Word {
+            let is_test = token.text == "is" && token.kind == Kind::Word;
+            let is_sign = token.is_one_of(&["-", "+"]) && (index == 0 || !tokens[index - 1].ends_operand());
+            if token.is_one_of(&TIGHTER) || is_test || is_sign {
                 return None;
             }
             if ends_expression(token) {
                 break;
             }
         }
-        end += 1;
+        n += 1;
     }
-    (end > first && !is_literal(&tokens[first..end])).then(|| tokens[end - 1].end())
+    Some(n)
+}
+
+fn string_end(operand: &[Token<'_>]) -> Option<usize> {
+    operand.last().filter(|_| !is_literal(operand)).map(Token::end)
 }
 
 /// A token outside of brackets that cannot be part of an operand of `~`.
@@ -303,7 +296,8 @@ fn is_literal(tokens: &[Token<'_>]) -> bool {
     matches!(tokens, [token] if token.kind == Kind::Text)
 }
 
-/// The last token of the operand that starts at `first`: a name, literal or bracket with what follows it directly.
+/// The last token of the operand that starts at `first`: a name, literal or bracket with what
+/// follows it directly.
 fn primary_end(tokens: &[Token<'_>], first: usize) -> Option<usize> {
     let token = tokens.get(first)?;
     let mut last = match token.kind {

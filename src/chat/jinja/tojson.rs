@@ -1,19 +1,20 @@
-//! The `tojson` filter of transformers: the text of Python's `json.dumps`, with `ensure_ascii` off by default and nothing
-//! escaped for HTML.
+//! The `tojson` filter of transformers: the text of Python's `json.dumps`, with `ensure_ascii` off
+//! by default and nothing escaped for HTML.
 
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::super::messages::CONTINUE_MARK;
 use super::filters;
 use super::python::{self, Meter};
+use crate::chat::markers::CONTINUE_MARK;
 use crate::text::tokenizer::GUARD;
 
-/// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, by position or name.
+/// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, by position or
+/// name.
 pub(super) fn filter(state: &State, value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
     let style = Style::from_args(&args, &kwargs)?;
     let charge = |units| state.consume_fuel(units);
-    let mut writer = Writer { style, out: Meter::new(&charge) };
+    let mut writer = Writer { style: &style, out: Meter::new(&charge) };
     writer.value(value, 0)?;
     Ok(writer.out.finish())
 }
@@ -69,7 +70,7 @@ fn invalid(message: String) -> Error {
 }
 
 struct Writer<'a> {
-    style: Style,
+    style: &'a Style,
     out: Meter<'a>,
 }
 
@@ -110,9 +111,7 @@ impl Writer<'_> {
         for (index, (key, item)) in entries.iter().enumerate() {
             self.before_item(index == 0, depth + 1)?;
             self.string(&key_text(key)?)?;
-            let separator = std::mem::take(&mut self.style.key_separator);
-            self.out.push(&separator)?;
-            self.style.key_separator = separator;
+            self.out.push(&self.style.key_separator)?;
             self.value(item, depth + 1)?;
         }
         self.close("}", entries.is_empty(), depth)

@@ -1,9 +1,11 @@
-//! Tool calls in the history: checked, their arguments made an object, which is what templates iterate over.
+//! Tool calls in the history: checked, their arguments made an object, which is what templates
+//! iterate over.
 
 use serde_json::{Map, Value, json};
 
-use super::content::kind_of;
-use super::{RequestError, guard_value, string_field};
+use super::values::{guard_value, string_field};
+use crate::chat::error::RequestError;
+use crate::chat::json::kind_of;
 
 type Guard<'a> = &'a dyn Fn(&str) -> String;
 
@@ -92,8 +94,8 @@ fn function(function: &Value, path: &str, guard: Guard<'_>) -> Result<Map<String
     Ok(out)
 }
 
-/// Always an object. OpenAI's clients send JSON text; nothing at all is no arguments; what is no object is kept under the
-/// key `arguments`, so that the model still sees what it once wrote.
+/// Always an object. OpenAI's clients send JSON text; nothing at all is no arguments; what is no
+/// object is kept under the key `arguments`, so that the model still sees what it once wrote.
 fn arguments(given: Option<&Value>) -> Value {
     match given {
         None | Some(Value::Null) => json!({}),

@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{NormaliseOptions, RequestError};
+use super::values::NormaliseOptions;
+use crate::chat::error::RequestError;
+use crate::chat::json::kind_of;
 use crate::chat::pictures::PART_TYPES;
 
-/// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them. With pictures it is a list
-/// of parts in their order. Guarded.
+/// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them.
+/// With pictures it is a list of parts in their order. Guarded.
 pub(super) fn read(content: Option<&Value>, path: &str, options: &NormaliseOptions<'_>) -> Result<Value, RequestError> {
     match content {
         None | Some(Value::Null) => Ok("".into()),
@@ -45,11 +47,13 @@ fn joined(texts: &[String], options: &NormaliseOptions<'_>) -> Value {
     parts.into()
 }
 
-/// How a client's accounting block begins, which it puts before its system prompt with a number that changes every time.
+/// How a client's accounting block begins, which it puts before its system prompt with a number
+/// that changes every time.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// The content of a system message without such a block: it would make every prompt new from its first line on. A block is a
-/// part of its own, or the first line; nothing is looked for anywhere else.
+/// The content of a system message without such a block: it would make every prompt new from its
+/// first line on. A block is a part of its own, or the first line; nothing is looked for anywhere
+/// else.
 pub(super) fn without_billing(content: Option<&Value>) -> Option<Value> {
     match content? {
         Value::String(text) if text.starts_with(BILLING) => {
@@ -97,17 +101,5 @@ fn part_text<'v>(part: &'v Value, path: &str) -> Result<Option<&'v str>, Request
             let message = format!("{path}.{field} is {found}; it must be a string");
             Err(RequestError::invalid(format!("{path}.{field}"), message))
         }
-    }
-}
-
-/// For messages: what kind of JSON value was found.
-pub(in crate::chat) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

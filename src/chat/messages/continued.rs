@@ -1,13 +1,12 @@
-//! `continue_final_message`: a mark behind the text that the model is to continue, and the prompt cut there.
+//! `continue_final_message`: a mark behind the text that the model is to continue, and the prompt
+//! cut there.
 //!
 //! Deliberately absent: whether the model then thinks (`thinking`).
 
 use serde_json::Value;
 
-use crate::chat::RequestError;
-
-/// Stands behind the text that the model is to continue; a noncharacter of Unicode that no template changes.
-pub const CONTINUE_MARK: char = '\u{FDD1}';
+use crate::chat::error::RequestError;
+use crate::chat::markers::CONTINUE_MARK;
 
 const FIELD: &str = "continue_final_message";
 
@@ -20,9 +19,9 @@ pub struct Continued {
     pub in_reasoning: bool,
 }
 
-/// Marks the end of the text that is to be continued: the last message's content or, where that is empty, its reasoning. A
-/// message without either is begun where the template puts its content. Render the messages without a generation prompt,
-/// then `cut_at_mark`.
+/// Marks the end of the text that is to be continued: the last message's content or, where that is
+/// empty, its reasoning. A message without either is begun where the template puts its content.
+/// Render the messages without a generation prompt, then `cut_at_mark`.
 ///
 /// # Errors
 /// The last message is not from the assistant, or calls tools.
@@ -46,8 +45,9 @@ pub fn mark_final(messages: &mut [Value]) -> Result<Continued, RequestError> {
     Ok(Continued { text, in_reasoning })
 }
 
-/// The prompt up to the mark of `mark_final`: it ends exactly there, whatever the template puts behind it. Other marks (a
-/// client's, or those of a template that prints the message twice) are taken out.
+/// The prompt up to the mark of `mark_final`: it ends exactly there, whatever the template puts
+/// behind it. Other marks (a client's, or those of a template that prints the message twice) are
+/// taken out.
 ///
 /// # Errors
 /// The template does not print the last message's text.

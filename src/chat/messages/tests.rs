@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::chat::RequestErrorKind;
+use crate::chat::error::RequestErrorKind;
+use crate::chat::markers::CONTINUE_MARK;
 
 /// Stands for the tokenizer's guard: what went through it is in brackets.
 fn marked(text: &str) -> String {
@@ -298,7 +299,8 @@ proptest! {
     }
 }
 
-/// A client's accounting block with a number that changes made every prompt new from its first line.
+/// A client's accounting block with a number that changes made every prompt new from its first
+/// line.
 #[test]
 fn a_rotating_billing_block_does_not_reach_the_prompt() {
     let billing = |n: u32| format!("x-anthropic-billing-header: cc_version=2.1; cch={n};");

@@ -1,6 +1,8 @@
 //! A whole message from its deltas: what an answer that is not streamed holds.
 
-use super::{OutputDelta, OutputFormat, OutputParser};
+use super::delta::OutputDelta;
+use super::format::OutputFormat;
+use super::parser::OutputParser;
 
 /// A tool call; `arguments` is the text of one JSON object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The state machine over the text: thinking, content, calls.
 //!
-//! `buf[at..]` is the text that is not decided yet. A step looks at its start and either takes some of it or says that more
-//! text is needed; what is looked at again is bounded, except by scans that remember where they stopped.
+//! `buf[at..]` is the text that is not decided yet. A step looks at its start and either takes some
+//! of it or says that more text is needed; what is looked at again is bounded, except by scans that
+//! remember where they stopped.
 
 mod calls;
 mod think;
@@ -9,8 +10,8 @@ mod thoughts;
 
 use std::collections::HashSet;
 
-use super::delta::content;
-use super::{OutputDelta, OutputFormat, Thinking};
+use super::delta::{OutputDelta, content};
+use super::format::{OutputFormat, Thinking};
 use crate::chat::tools::hermes::JsonScan;
 use crate::chat::tools::qwen_xml::{Opener, is_blank, opener};
 use crate::chat::tools::value::ValueWriter;
@@ -123,7 +124,8 @@ impl OutputParser {
         self.run(false, out);
     }
 
-    /// The text is at its end: whatever was held is decided. Never fails: what does not parse is content.
+    /// The text is at its end: whatever was held is decided. Never fails: what does not parse is
+    /// content.
     pub fn finish(&mut self, out: &mut Vec<OutputDelta>) {
         self.run(true, out);
         match self.state {
@@ -165,7 +167,8 @@ impl OutputParser {
         }
     }
 
-    /// One decision; false when it takes more text. At the end of the text every step takes some of it or changes the state.
+    /// One decision; false when it takes more text. At the end of the text every step takes some of
+    /// it or changes the state.
     fn step(&mut self, end: bool, out: &mut Deltas) -> bool {
         match self.state {
             State::Start => self.start(end),
@@ -198,7 +201,8 @@ impl OutputParser {
         true
     }
 
-    /// Length of the text up to the next `<`, and the newline right before it (or before the end) that stays undecided.
+    /// Length of the text up to the next `<`, and the newline right before it (or before the end)
+    /// that stays undecided.
     fn plain(&self) -> (usize, usize) {
         let n = self.rest().find('<').unwrap_or(self.rest().len());
         let newline = usize::from(self.rest()[..n].ends_with('\n'));

@@ -1,6 +1,7 @@
-//! Pictures in messages and raw prompts, without a picture decoded: what is taken out, where it goes, what is refused.
+//! Pictures in messages and raw prompts, without a picture decoded: what is taken out, where it
+//! goes, what is refused.
 
-use super::super::RequestErrorKind;
+use super::super::error::RequestErrorKind;
 use super::*;
 use crate::text::tokenizer::Specials;
 

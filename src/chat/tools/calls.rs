@@ -1,13 +1,16 @@
-//! The shapes of the calls that may be made, from the declarations: what of a parameter is text, and what is JSON.
+//! The shapes of the calls that may be made, from the declarations: what of a parameter is text,
+//! and what is JSON.
 //!
-//! It follows what the reader of calls takes a value for (`value`), so that what is generated is read back as it was meant.
+//! It follows what the reader of calls takes a value for (`value`), so that what is generated is
+//! read back as it was meant.
 
 use serde_json::{Map, Value};
 
+use super::declared::ToolSettings;
 use super::schema::Kinds;
-use super::{Tool, ToolSettings};
-use crate::chat::ChatTemplate;
-use crate::chat::constraint::strings;
+use super::tool::Tool;
+use crate::chat::json::strings;
+use crate::chat::template::ChatTemplate;
 use crate::grammar::{CallBody, CallShape, Parameter, ParameterValue};
 
 /// Where schemas keep what their parts refer to.

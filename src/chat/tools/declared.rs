@@ -1,13 +1,15 @@
 //! The tool fields of a request: `tools`, `tool_choice`, `parallel_tool_calls`.
 //!
-//! Deliberately absent: the old `functions` pair (refused before it gets here), and judging the JSON schema of the parameters. It goes to the template as it was sent.
+//! Deliberately absent: the old `functions` pair (refused before it gets here), and judging the
+//! JSON schema of the parameters. It goes to the template as it was sent.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{Tool, ToolChoice};
-use crate::chat::RequestError;
+use super::tool::{Tool, ToolChoice};
+use crate::chat::error::RequestError;
+use crate::chat::fields::ToolFields;
 
 /// Longest function name, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -18,14 +20,6 @@ pub struct ToolLimits {
     pub max_tools: usize,
     /// JSON text of all tools together, as it would be printed into the prompt.
     pub max_bytes: usize,
-}
-
-/// The fields of a chat request that concern tools, as sent; a field that is absent or null is `None`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ToolFields<'a> {
-    pub tools: Option<&'a Value>,
-    pub tool_choice: Option<&'a Value>,
-    pub parallel_tool_calls: Option<&'a Value>,
 }
 
 /// What the request asks for, checked.
@@ -40,12 +34,14 @@ pub struct ToolSettings {
 }
 
 impl ToolSettings {
-    /// Checks every field; the error names the path of the first fault. Without tools, `tool_choice` "auto" and "none" and
-    /// either value of `parallel_tool_calls` are accepted, since all of them mean the same then.
-    pub fn from_fields(fields: ToolFields<'_>, limits: ToolLimits) -> Result<ToolSettings, RequestError> {
-        let tools = fields.tools.map_or(Ok(Vec::new()), |value| tools(value, limits))?;
-        let chosen = fields.tool_choice.map_or(Ok(Chosen::default()), choice)?;
-        let parallel = fields.parallel_tool_calls.map_or(Ok(true), parallel)?;
+    /// Checks every field; the error names the path of the first fault. Without tools,
+    /// `tool_choice` "auto" and "none" and either value of `parallel_tool_calls` are accepted,
+    /// since all of them mean the same then.
+    pub fn from_fields(fields: &ToolFields, limits: ToolLimits) -> Result<ToolSettings, RequestError> {
+        let ToolFields { tools: declared, tool_choice, parallel_tool_calls } = fields;
+        let tools = declared.as_ref().map_or(Ok(Vec::new()), |value| tools(value, limits))?;
+        let chosen = tool_choice.as_ref().map_or(Ok(Chosen::default()), choice)?;
+        let parallel = parallel_tool_calls.as_ref().map_or(Ok(true), parallel)?;
         if let Some((path, name)) =
             chosen.names.iter().flatten().find(|(_, name)| tools.iter().all(|t| t.name != *name))
         {
@@ -261,19 +257,19 @@ fn wrong_type(path: &str, wanted: &str, found: &Value) -> RequestError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::RequestErrorKind::{Invalid, TooLarge, Unsupported};
+    use crate::chat::error::RequestErrorKind::{Invalid, TooLarge, Unsupported};
 
     const LIMITS: ToolLimits = ToolLimits { max_tools: 3, max_bytes: 4096 };
 
     fn settings(body: Value) -> Result<ToolSettings, RequestError> {
         let Value::Object(body) = body else { panic!("not an object: {body}") };
-        let field = |name: &str| body.get(name).filter(|value| !value.is_null());
+        let field = |name: &str| body.get(name).filter(|value| !value.is_null()).cloned();
         let fields = ToolFields {
             tools: field("tools"),
             tool_choice: field("tool_choice"),
             parallel_tool_calls: field("parallel_tool_calls"),
         };
-        ToolSettings::from_fields(fields, LIMITS)
+        ToolSettings::from_fields(&fields, LIMITS)
     }
 
     fn function(function: Value) -> Value {
@@ -281,7 +277,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(body: Value, kind: crate::chat::RequestErrorKind, param: &str, message: &str) {
+    fn refused(body: Value, kind: crate::chat::error::RequestErrorKind, param: &str, message: &str) {
         let error = settings(body).unwrap_err();
         assert_eq!((error.kind, error.param.as_deref()), (kind, Some(param)), "{error}");
         assert!(error.message.contains(message), "{error}");

@@ -1,15 +1,17 @@
-//! Tool calls in Hermes' form: `<tool_call>`, a JSON object with `name` and `arguments`, `</tool_call>`.
+//! Tool calls in Hermes' form: `<tool_call>`, a JSON object with `name` and `arguments`,
+//! `</tool_call>`.
 //!
-//! Such a call is held until its JSON is whole: a quote that the model forgot to escape shows only later, and half a value
-//! must not reach a tool. An object that lacks nothing but its last brace is taken; anything else that is broken or cut off
-//! stays text. The text is kept by the caller, who passes the same text, grown at its end, every time.
+//! Such a call is held until its JSON is whole: a quote that the model forgot to escape shows only
+//! later, and half a value must not reach a tool. An object that lacks nothing but its last brace
+//! is taken; anything else that is broken or cut off stays text. The text is kept by the caller,
+//! who passes the same text, grown at its end, every time.
 
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::Tool;
 use super::qwen_xml::is_blank;
+use super::tool::Tool;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Key {

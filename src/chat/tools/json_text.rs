@@ -1,4 +1,5 @@
-//! JSON string text, written piece by piece. Every character is escaped on its own, so pieces join at any place.
+//! JSON string text, written piece by piece. Every character is escaped on its own, so pieces join
+//! at any place.
 
 /// Appends `text` as the inside of a JSON string.
 pub fn escape_into(json: &mut String, text: &str) {

@@ -10,10 +10,11 @@
 //! </tool_call>
 //! ```
 //!
-//! Every function here judges the text from one place on. An answer other than `More` holds whatever follows, and with
-//! `end` (no more text will come) the answer is never `More`; so the way in which text is cut cannot change the outcome.
+//! Every function here judges the text from one place on. An answer other than `More` holds
+//! whatever follows, and with `end` (no more text will come) the answer is never `More`; so the way
+//! in which text is cut cannot change the outcome.
 
-use super::Tool;
+use super::tool::Tool;
 
 pub const CALL: &str = "<tool_call>";
 pub const CALL_END: &str = "</tool_call>";
@@ -80,8 +81,9 @@ pub enum Opener {
     },
 }
 
-/// A call of a declared tool at the start of `text`: wrapped into `<tool_call>`, or without the wrapper where `bare`. The name
-/// must be followed by a parameter or the closing tag; a wrapped call may also be cut off there.
+/// A call of a declared tool at the start of `text`: wrapped into `<tool_call>`, or without the
+/// wrapper where `bare`. The name must be followed by a parameter or the closing tag; a wrapped
+/// call may also be cut off there.
 pub fn opener(text: &str, tools: &[Tool], bare: bool, end: bool) -> Opener {
     let or_no = |answer| if end { Opener::No } else { answer };
     match seen(text, CALL) {
@@ -181,9 +183,10 @@ pub enum ValueEnd {
     Here(usize),
 }
 
-/// Judges a `<` inside a value. A value ends at a `</parameter>` that is followed, blanks aside, by `<parameter=`, `</function>`,
-/// `</tool_call>`, `<tool_call>` or the end of the text; any other stays in the value. Where the closing tag was forgotten, the value also
-/// ends at a `</function>` on a new line, if that and `</tool_call>` end the text or a next `<tool_call>` follows. What the
+/// Judges a `<` inside a value. A value ends at a `</parameter>` that is followed, blanks aside, by
+/// `<parameter=`, `</function>`, `</tool_call>`, `<tool_call>` or the end of the text; any other
+/// stays in the value. Where the closing tag was forgotten, the value also ends at a `</function>`
+/// on a new line, if that and `</tool_call>` end the text or a next `<tool_call>` follows. What the
 /// text ends in and may be the beginning of such an end is taken for one.
 pub fn value_end(text: &str, new_line: bool, end: bool) -> ValueEnd {
     let or_here = if end { ValueEnd::Here(0) } else { ValueEnd::More };

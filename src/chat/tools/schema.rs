@@ -1,10 +1,11 @@
 //! Which JSON types a parameter's schema admits: all that is needed to read a parameter's text.
 //!
-//! Deliberately absent: validation. A value that breaks the schema in any other way is passed on as it is.
+//! Deliberately absent: validation. A value that breaks the schema in any other way is passed on as
+//! it is.
 
 use serde_json::Value;
 
-use super::Tool;
+use super::tool::Tool;
 
 /// Nodes of a schema that are looked at for one parameter; past it the parameter counts as untyped.
 const NODE_BUDGET: u32 = 256;
@@ -32,7 +33,8 @@ impl Kinds {
         Kinds(self.0 | other.0)
     }
 
-    /// The types of the parameter `key` of `tool`; an undeclared one follows `additionalProperties`.
+    /// The types of the parameter `key` of `tool`; an undeclared one follows
+    /// `additionalProperties`.
     pub fn of_parameter(tool: &Tool, key: &str) -> Kinds {
         let root = &tool.parameters;
         let schema = root.get("properties").and_then(|all| all.get(key)).or_else(|| root.get("additionalProperties"));

@@ -1,17 +1,21 @@
 //! The text of one parameter -> its JSON value, streamed where it is a string.
 //!
 //! - Only strings admitted: text is a string, passed on as it comes.
-//! - Strings and other types declared: text is a string, unless it is a whole JSON object, array or `null` of a declared type.
-//! - No type told: a whole JSON object, array, number, boolean or `null` is itself, everything else a string.
-//! - No strings admitted: JSON of an admitted type, also `True`, `False` and `None`, also JSON wrapped once more into a JSON
-//!   string; what is none of these is passed on as a string rather than lost.
+//! - Strings and other types declared: text is a string, unless it is a whole JSON object, array or
+//!   `null` of a declared type.
+//! - No type told: a whole JSON object, array, number, boolean or `null` is itself, everything else
+//!   a string.
+//! - No strings admitted: JSON of an admitted type, also `True`, `False` and `None`, also JSON
+//!   wrapped once more into a JSON string; what is none of these is passed on as a string rather
+//!   than lost.
 
 use serde_json::Value;
 
 use super::json_text::{escape_into, quote_into};
 use super::schema::Kinds;
 
-/// A number, a literal or leading blanks longer than this are taken for a string (where strings are admitted).
+/// A number, a literal or leading blanks longer than this are taken for a string (where strings are
+/// admitted).
 const MAX_SCALAR_BYTES: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,8 +88,8 @@ impl ValueWriter {
     }
 }
 
-/// Can text that begins so be anything but a string? `Wait` is never said of more than `MAX_SCALAR_BYTES`, and the other
-/// answers hold for all text that goes on from here.
+/// Can text that begins so be anything but a string? `Wait` is never said of more than
+/// `MAX_SCALAR_BYTES`, and the other answers hold for all text that goes on from here.
 fn verdict(kinds: Kinds, text: &str) -> Verdict {
     if !kinds.has(Kinds::STRING) {
         return Verdict::Hold;

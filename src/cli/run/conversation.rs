@@ -9,9 +9,14 @@ use serde_json::{Map, Value, json};
 use super::screen::Screen;
 use crate::app::Failure;
 use crate::app::terminal::{self, Bar};
-use crate::chat::prepare::{Prepare, Prepared};
-use crate::chat::request::{ChatRequest, GenerationFields};
-use crate::chat::{ChatTemplate, OutputDelta, OutputParser};
+use crate::chat::constraint::sources::AnswerConstraint;
+use crate::chat::conversation::{self, ConversationFields};
+use crate::chat::options::{self, OptionFields};
+use crate::chat::prepare::{RequestOrigin, prepare};
+use crate::chat::{
+    ChatRequest, ChatTemplate, ChoiceRequests, Conversation as Asked, OutputDelta, OutputParser, Prepared,
+    RequestError, ServedModel,
+};
 use crate::config::Profile;
 use crate::engine::{Event, Finish, FinishReason, Handle, Picture};
 use crate::grammar::Grammars;
@@ -85,8 +90,8 @@ impl Conversation {
         if prepared.is_err() {
             self.take_back(n_shown);
         }
-        let mut prepared = prepared?;
-        let (Some(request), Some(format)) = (prepared.requests.pop(), prepared.format) else {
+        let ChoiceRequests { mut requests, n_per_prompt: _, format } = prepared?.choices;
+        let (Some(request), Some(format)) = (requests.pop(), format) else {
             return Err(Failure::Internal("a chat was prepared without a request".to_owned()));
         };
         let mut events = match self.handle.submit(request) {
@@ -153,22 +158,27 @@ impl Conversation {
 
     fn prepare(&self) -> Result<Prepared, Failure> {
         let id = uuid::Uuid::new_v4();
-        let request = ChatRequest {
-            messages: self.messages.clone(),
-            pictures: self.pictures.clone(),
-            generation: GenerationFields { progress: true, ..GenerationFields::default() },
-            ..ChatRequest::default()
-        };
-        let prepare = Prepare {
+        let served = ServedModel {
             tokenizer: self.handle.tokenizer(),
             template: &self.template,
             profile: &self.profile,
             grammars: &self.grammars,
-            id: &format!("run-{id}"),
-            seed: id.as_u64_pair().0,
-            arrived: Instant::now(),
         };
-        prepare.chat(request).map_err(|refused| Failure::Usage(refused.message))
+        let (origin, seed) = (RequestOrigin { id: &format!("run-{id}"), arrived: Instant::now() }, id.as_u64_pair().0);
+        let request = self.request(&served, seed);
+        request
+            .and_then(|request| prepare(request, &served, &origin))
+            .map_err(|refused| Failure::Usage(refused.message))
+    }
+
+    fn request(&self, served: &ServedModel<'_>, seed: u64) -> Result<ChatRequest, RequestError> {
+        let mut ignored = Vec::new();
+        let options = OptionFields { progress: true, ..OptionFields::default() };
+        let options = options::check(options, served, seed)?;
+        let fields = ConversationFields { messages: self.messages.clone(), ..ConversationFields::default() };
+        let conversation = Asked::Messages(Box::new(conversation::check(fields, served, &mut ignored)?));
+        let (pictures, constraint) = (self.pictures.clone(), AnswerConstraint::default());
+        Ok(ChatRequest { conversation, pictures, options, constraint, ignored })
     }
 }
 

@@ -1,8 +1,7 @@
 //! Steps inside and right after a call.
 
 use super::{Deltas, OpenCall, OutputParser, State};
-use crate::chat::output::OutputDelta;
-use crate::chat::output::delta::{arguments, reasoning};
+use crate::chat::output::delta::{OutputDelta, arguments, reasoning};
 use crate::chat::reasoning::{Mark, at_end};
 use crate::chat::tools::hermes::JsonCall;
 use crate::chat::tools::json_text::quote_into;

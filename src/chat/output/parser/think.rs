@@ -1,8 +1,8 @@
 //! Steps inside and right after a think block.
 
 use super::{Deltas, OpenJson, OutputParser, State};
-use crate::chat::output::Thinking;
 use crate::chat::output::delta::reasoning;
+use crate::chat::output::format::Thinking;
 use crate::chat::reasoning::{Mark, after_end, at_end, at_start, newlines_after};
 use crate::chat::tools::hermes::JsonScan;
 use crate::chat::tools::qwen_xml::{Opener, opener};

@@ -1,5 +1,5 @@
-//! Where in the text the think blocks lie, so that their tokens can be counted. The tags belong to no block; the newlines
-//! beside them, which are not sent, do.
+//! Where in the text the think blocks lie, so that their tokens can be counted. The tags belong to
+//! no block; the newlines beside them, which are not sent, do.
 
 use std::ops::Range;
 

@@ -1,6 +1,8 @@
-//! Places in a prompt that later prompts are likely to begin like: ends of messages, thinking, the turn to be generated.
+//! Places in a prompt that later prompts are likely to begin like: ends of messages, thinking, the
+//! turn to be generated.
 //!
-//! Found by control tokens, which text of clients can never become, so that no client moves the places of another.
+//! Found by control tokens, which text of clients can never become, so that no client moves the
+//! places of another.
 
 use crate::engine::{Mark, MarkKind, PromptItem};
 use crate::text::Tokenizer;
@@ -9,9 +11,10 @@ use crate::units::Token;
 /// Tokens that open a message, in the templates of the families that are known.
 const OPENERS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|turn>"];
 
-/// The marks of a prompt in ascending order, at most one a place. `generates`: the last message is opened for the answer.
-/// Places are counted in items: a picture is as many as it has rows.
-pub fn marks(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool) -> Vec<Mark> {
+/// The breakpoints of a prompt in ascending order, at most one a place. `generates`: the last
+/// message is opened for the answer. Places are counted in items: a picture is as many as it has
+/// rows.
+pub fn breakpoints(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool) -> Vec<Mark> {
     let special = |text: &str| tokenizer.special(text);
     let openers: Vec<Token> = OPENERS.into_iter().filter_map(special).collect();
     let (think, think_end) = (special("<think>"), special("</think>"));
@@ -51,11 +54,14 @@ mod tests {
 
     fn kinds(prompt: &str, generates: bool) -> Vec<(usize, MarkKind)> {
         let tokenizer = Tokenizer::bytes_for_tests();
-        marks(&items(prompt, &tokenizer), &tokenizer, generates).into_iter().map(|mark| (mark.at, mark.kind)).collect()
+        breakpoints(&items(prompt, &tokenizer), &tokenizer, generates)
+            .into_iter()
+            .map(|mark| (mark.at, mark.kind))
+            .collect()
     }
 
     #[test]
-    fn messages_thinking_and_the_open_turn_are_marked() {
+    fn messages_thinking_and_the_open_turn_are_breakpoints() {
         let prompt = "<|im_start|>sys<|im_end|>\n<|im_start|>user<|im_end|>\n<|im_start|>a<think>b</think>c";
         let expected =
             [(6, MarkKind::System), (13, MarkKind::Turn), (15, MarkKind::Thinking), (18, MarkKind::ThinkingEnd)];
@@ -64,21 +70,22 @@ mod tests {
     }
 
     #[test]
-    fn text_that_looks_like_a_control_token_marks_nothing() {
+    fn text_that_looks_like_a_control_token_is_no_breakpoint() {
         let tokenizer = Tokenizer::bytes_for_tests();
         let text = tokenizer.guard("<|im_start|>system");
-        assert!(marks(&items(&format!("x{text}"), &tokenizer), &tokenizer, true).is_empty());
+        assert!(breakpoints(&items(&format!("x{text}"), &tokenizer), &tokenizer, true).is_empty());
     }
 
     #[test]
-    fn a_picture_moves_the_marks_behind_it_by_its_rows() {
+    fn a_picture_moves_the_breakpoints_behind_it_by_its_rows() {
         let tokenizer = Tokenizer::bytes_for_tests();
         let row =
             |index| PromptItem::Picture(PictureRow { key: PictureKey::new(1), grid: Grid { nx: 3, ny: 2 }, index });
         let mut prompt = items("<|im_start|>s<|im_end|><|im_start|>u", &tokenizer);
         prompt.extend((0..6).map(row));
         prompt.extend(items("<|im_end|><|im_start|>a<think>", &tokenizer));
-        let found: Vec<_> = marks(&prompt, &tokenizer, true).into_iter().map(|mark| (mark.at, mark.kind)).collect();
+        let found: Vec<_> =
+            breakpoints(&prompt, &tokenizer, true).into_iter().map(|mark| (mark.at, mark.kind)).collect();
         assert_eq!(found, [(3, MarkKind::System), (12, MarkKind::Turn), (14, MarkKind::Thinking)]);
     }
 }

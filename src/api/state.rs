@@ -1,50 +1,16 @@
-//! The OpenAI API over HTTP. The only layer that knows HTTP; what a request means is decided in `chat`, what is generated in
-//! `engine`.
-//!
-//! Path of a generation: `extract` -> `lower` (by the table in `fields`) -> `chat::prepare` -> `generation` -> `sse` or
-//! `collect`, both of which print through `render`.
-
-mod cache;
-mod chat;
-mod choice;
-mod collect;
-mod completions;
-pub mod error;
-mod extract;
-pub mod fields;
-mod generation;
-mod guard;
-mod lower;
-mod models;
-mod ops;
-mod pictures;
-mod preparing;
-mod render;
-pub mod routes;
-mod sse;
-pub mod wire;
+//! What every handler sees.
 
 use std::sync::Arc;
 
+use super::pictures::Pictures;
+use super::preparing::Preparing;
 use crate::chat::constraint::Grammars;
-use crate::chat::{ChatTemplate, TemplateOrigin};
+use crate::chat::{ChatTemplate, ServedModel, TemplateOrigin};
 use crate::config::Profile;
 use crate::engine::Handle;
 use crate::telemetry::Metrics;
 use crate::text::tokenizer::Tokenizer;
 use crate::units::Bytes;
-
-pub use error::{ApiError, ErrorCode};
-pub use pictures::Pictures;
-pub use preparing::Preparing;
-pub use routes::router;
-
-/// Names the fields of the request that had no effect.
-pub const IGNORED_HEADER: &str = "x-plateau-ignored";
-/// Says which parts of schemas hold less strictly than asked for.
-pub const WIDENED_HEADER: &str = "x-plateau-widened";
-/// The id of the request, as in the log.
-pub const ID_HEADER: &str = "x-request-id";
 
 /// What every handler sees. Cheap to clone.
 #[derive(Clone)]
@@ -59,6 +25,18 @@ pub struct ApiState {
     pub preparing: Preparing,
     pub pictures: Pictures,
     pub grammars: Grammars,
+}
+
+impl ApiState {
+    /// What requests are checked and prepared with.
+    pub fn served(&self) -> ServedModel<'_> {
+        ServedModel {
+            tokenizer: &self.tokenizer,
+            template: &self.template,
+            profile: &self.profile,
+            grammars: &self.grammars,
+        }
+    }
 }
 
 /// The served model as clients are told about it.
