@@ -25,7 +25,7 @@ impl Server {
     /// Serves the demo model on the device of the plug-in in `folder`.
     fn start(folder: &Path) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_plateau"))
-            .args(["serve", "--port", "0", "--ctx", "4096", "--parallel", "3", "--engine-threads", "1"])
+            .args(["serve", "--port", "0", "--ctx", "8192", "--parallel", "3", "--engine-threads", "1"])
             .args(["--log", "warn", "--allow-overcommit", "--plugin-dir"])
             .arg(folder)
             .stdout(Stdio::piped())
@@ -51,7 +51,10 @@ impl Drop for Server {
 }
 
 fn body(stream: bool) -> Value {
-    json!({ "prompt": "river stone lamp", "max_tokens": 3000, "temperature": 0, "ignore_eos": true, "stream": stream })
+    // Without drafts an answer is not over before the fault comes.
+    let speculative = json!({ "n_max": 0, "lookup": false });
+    json!({ "prompt": "river stone lamp", "max_tokens": 2500, "temperature": 0, "ignore_eos": true, "stream": stream,
+            "speculative": speculative })
 }
 
 /// An answer that is being streamed, its beginning read.
