@@ -46,7 +46,7 @@ pub async fn apply_template(State(state): State<ApiState>, request: Request) -> 
         let body = extract::object(&bytes, &state.profile.limits)?;
         let TemplateRequest { conversation, pictures, ignored } = convert::template(body, &ConvertContext::of(&state))?;
         state.pictures.admit(&pictures)?;
-        let rendered = render(conversation, &state.served()).map_err(ApiError::rejected)?;
+        let rendered = render(conversation, &state.served())?;
         Ok((rendered.shown(), Notices { ignored, relaxed: Vec::new() }))
     };
     let (prompt, notices) = state.preparing.run(work).await?;

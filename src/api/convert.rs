@@ -64,11 +64,11 @@ pub fn chat(body: Map<String, Value>, context: &ConvertContext<'_>) -> Result<Co
     let progress = response.progress;
     let options = OptionFields { generation, sampling, logprobs, progress, show_control: false };
     let served = &context.served;
-    let options = options::check(options, served, context.random_seed).map_err(ApiError::rejected)?;
-    check_choices(options.n, "n", served).map_err(ApiError::rejected)?;
+    let options = options::check(options, served, context.random_seed)?;
+    check_choices(options.n, "n", served)?;
     let conversation = ConversationFields { messages, template, tools, thinking };
-    let conversation = conversation::check(conversation, served, &mut ignored).map_err(ApiError::rejected)?;
-    let constraint = sources::read(constraint, &mut ignored).map_err(ApiError::rejected)?;
+    let conversation = conversation::check(conversation, served, &mut ignored)?;
+    let constraint = sources::read(constraint, &mut ignored)?;
     let conversation = Conversation::Messages(Box::new(conversation));
     Ok(Converted { request: ChatRequest { conversation, pictures, options, constraint, ignored }, response })
 }
@@ -91,7 +91,7 @@ pub fn template(body: Map<String, Value>, context: &ConvertContext<'_>) -> Resul
     response_options(response, context.model_id, &mut ignored)?;
     ignored.extend(generation.unknown_members());
     let conversation = ConversationFields { messages, template, tools, thinking };
-    let conversation = conversation::check(conversation, &context.served, &mut ignored).map_err(ApiError::rejected)?;
+    let conversation = conversation::check(conversation, &context.served, &mut ignored)?;
     Ok(TemplateRequest { conversation, pictures, ignored })
 }
 
@@ -102,7 +102,7 @@ pub fn completion(body: Map<String, Value>, context: &ConvertContext<'_>) -> Res
         typed(judge(body, Endpoint::Completions, &mut ignored)?)?;
     let CompletionOwnFields { prompt, echo, best_of, logprobs, special, skip_special_tokens } = completion;
     let mut prompt = prompt.ok_or_else(|| missing("prompt"))?;
-    let Taken { pictures, ignored: unused } = take_from_prompt(&mut prompt).map_err(ApiError::rejected)?;
+    let Taken { pictures, ignored: unused } = take_from_prompt(&mut prompt)?;
     ignored.extend(unused);
     let response = response_options(response, context.model_id, &mut ignored)?;
     ignored.extend(generation.unknown_members());
@@ -118,13 +118,12 @@ pub fn completion(body: Map<String, Value>, context: &ConvertContext<'_>) -> Res
         show_control: special.or(skip_special_tokens.map(|skip| !skip)).unwrap_or(false),
     };
     let served = &context.served;
-    let options = options::check(options, served, context.random_seed).map_err(ApiError::rejected)?;
-    let prompts = prompts::check(&prompt, echo.unwrap_or(false), &options, served.tokenizer);
-    let prompts = prompts.map_err(ApiError::rejected)?;
+    let options = options::check(options, served, context.random_seed)?;
+    let prompts = prompts::check(&prompt, echo.unwrap_or(false), &options, served.tokenizer)?;
     let n_prompts = prompts.prompts.len();
     let multiplied_by = if n_prompts > 1 { "prompt" } else { "n" };
-    check_choices(n_prompts.saturating_mul(options.n), multiplied_by, served).map_err(ApiError::rejected)?;
-    let constraint = sources::read(constraint, &mut ignored).map_err(ApiError::rejected)?;
+    check_choices(n_prompts.saturating_mul(options.n), multiplied_by, served)?;
+    let constraint = sources::read(constraint, &mut ignored)?;
     let conversation = Conversation::Prompts(prompts);
     Ok(Converted { request: ChatRequest { conversation, pictures, options, constraint, ignored }, response })
 }
@@ -139,7 +138,7 @@ struct ChatOwn {
 fn chat_own(fields: ChatOwnFields, ignored: &mut Vec<String>) -> Result<ChatOwn, ApiError> {
     let ChatOwnFields { messages, logprobs, top_logprobs } = fields;
     let mut messages = messages.ok_or_else(|| missing("messages"))?;
-    let Taken { pictures, ignored: unused } = take_from_messages(&mut messages).map_err(ApiError::rejected)?;
+    let Taken { pictures, ignored: unused } = take_from_messages(&mut messages)?;
     ignored.extend(unused);
     let logprobs = match (logprobs, top_logprobs) {
         (Some(true), top) => Some(FieldValue { param: "top_logprobs", value: top.unwrap_or(Int(0)) }),

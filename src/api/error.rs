@@ -214,24 +214,6 @@ impl ApiError {
         ApiError::new(code, error.to_string())
     }
 
-    /// A request that cannot be served as it stands.
-    pub fn rejected(error: RequestError) -> ApiError {
-        let RequestError { kind, param, message } = error;
-        let code = match kind {
-            RequestErrorKind::Invalid => ErrorCode::InvalidRequest,
-            RequestErrorKind::Unsupported => ErrorCode::UnsupportedParameter,
-            RequestErrorKind::TooLarge => ErrorCode::LimitExceeded,
-            RequestErrorKind::NoVision => ErrorCode::VisionNotAvailable,
-            RequestErrorKind::Picture => ErrorCode::InvalidImage,
-            RequestErrorKind::NotFetched => ErrorCode::ImageNotFetched,
-        };
-        let error = ApiError::new(code, message);
-        match param {
-            Some(param) => error.with_param(param),
-            None => error,
-        }
-    }
-
     pub fn code(&self) -> ErrorCode {
         self.0.code
     }
@@ -258,6 +240,26 @@ impl ApiError {
 /// request.
 pub fn unwell(status: &str, message: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": status, "message": message }))).into_response()
+}
+
+/// A request that cannot be served as it stands.
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> ApiError {
+        let RequestError { kind, param, message } = error;
+        let code = match kind {
+            RequestErrorKind::Invalid => ErrorCode::InvalidRequest,
+            RequestErrorKind::Unsupported => ErrorCode::UnsupportedParameter,
+            RequestErrorKind::TooLarge => ErrorCode::LimitExceeded,
+            RequestErrorKind::NoVision => ErrorCode::VisionNotAvailable,
+            RequestErrorKind::Picture => ErrorCode::InvalidImage,
+            RequestErrorKind::NotFetched => ErrorCode::ImageNotFetched,
+        };
+        let error = ApiError::new(code, message);
+        match param {
+            Some(param) => error.with_param(param),
+            None => error,
+        }
+    }
 }
 
 impl From<EngineError> for ApiError {

@@ -166,7 +166,7 @@ impl Pictures {
     }
 
     fn refused(&self, error: RequestError) -> ApiError {
-        let error = ApiError::rejected(error);
+        let error = ApiError::from(error);
         self.metrics.picture_refused(error.code().info().name);
         error
     }

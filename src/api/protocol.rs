@@ -50,7 +50,7 @@ pub async fn complete<P: Protocol>(state: ApiState, request: Request) -> Result<
     let (worker, name) = (state.clone(), id.clone());
     let work = move || {
         let origin = RequestOrigin { id: &name, arrived };
-        prepare(request, &worker.served(), &origin).map_err(ApiError::rejected)
+        Ok(prepare(request, &worker.served(), &origin)?)
     };
     let prepared = place.run(work).await?;
     // It has a place in the engine's queue from here on.

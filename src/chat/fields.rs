@@ -109,7 +109,7 @@ macro_rules! fields {
     };
 }
 
-/// Declares a group of groups.
+/// Declares a body: a group of groups, and nothing else in it.
 macro_rules! groups {
     (
         $(#[$meta:meta])*
@@ -130,6 +130,12 @@ macro_rules! groups {
                 map: &mut A,
             ) -> Result<bool, A::Error> {
                 Ok($($crate::chat::fields::Fields::read(&mut self.$group, name, map)?)||*)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $body {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$body, D::Error> {
+                $crate::chat::fields::read_body(deserializer)
             }
         }
     };
@@ -199,7 +205,7 @@ fields! {
         ignore_eos: bool,
         n_probs: Int,
         cache_prompt: bool,
-        cache: CacheFields,
+        cache: CacheMembers,
         speculative: Members<SpeculativeFields>,
         /// llama-server's spellings; the members of `speculative` win over them.
         speculative_n_max as "speculative.n_max": Int,
@@ -218,7 +224,7 @@ impl GenerationFields {
 /// What of the prefix cache a request uses; absent: as `cache_prompt` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CacheFields {
+pub struct CacheMembers {
     pub read: Option<bool>,
     pub write: Option<bool>,
 }

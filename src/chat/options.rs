@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::error::RequestError;
-use super::fields::{CacheFields, FieldValue, GenerationFields, Members, SamplingFields, SpeculativeFields, first};
+use super::fields::{CacheMembers, FieldValue, GenerationFields, Members, SamplingFields, SpeculativeFields, first};
 use super::number::Int;
 use super::sampling::{self, SamplingContext, integer};
 use super::served::ServedModel;
-use super::speculative;
+use super::speculative::check as check_speculative;
 use crate::config::Profile;
 use crate::engine::SpeculativeParams;
 use crate::sampling::SamplingParams;
@@ -77,7 +77,7 @@ pub fn check(
         speculative_p_min,
     } = generation;
     let profile = served.profile;
-    let CacheFields { read, write } = cache.unwrap_or_default();
+    let CacheMembers { read, write } = cache.unwrap_or_default();
     let cache_prompt = read.or(cache_prompt).unwrap_or(true);
     let limits =
         [("max_completion_tokens", max_completion_tokens), ("max_tokens", max_tokens), ("n_predict", n_predict)];
@@ -91,14 +91,14 @@ pub fn check(
     let sampling = sampling::check(sampling, &context)?;
     let ignore_eos = ignore_eos.unwrap_or(false);
     check_bans(&sampling, ignore_eos, served.tokenizer)?;
-    let flat = SpeculativeFields {
-        n_max: speculative_n_max,
-        n_min: speculative_n_min,
-        p_min: speculative_p_min,
-        ..SpeculativeFields::default()
-    };
     // `GenerationFields::unknown_members` names the others.
     let Members { known, unknown: _ } = speculative.unwrap_or_default();
+    let speculative = SpeculativeFields {
+        n_max: known.n_max.or(speculative_n_max),
+        n_min: known.n_min.or(speculative_n_min),
+        p_min: known.p_min.or(speculative_p_min),
+        ..known
+    };
     Ok(GenerationOptions {
         n: integer("n", n, 1, 1..=i64::from(profile.limits.n))? as usize,
         max_tokens,
@@ -110,7 +110,7 @@ pub fn check(
         cache_store: write.unwrap_or(cache_prompt),
         progress,
         show_control,
-        speculative: speculative::check(known.or(flat), &profile.speculative)?,
+        speculative: check_speculative(speculative, &profile.speculative)?,
     })
 }
 

@@ -8,20 +8,6 @@ use super::sampling::{float, integer};
 use crate::config::SpeculativeConfig;
 use crate::engine::SpeculativeParams;
 
-impl SpeculativeFields {
-    /// Members that are absent are taken from `other`.
-    pub(super) fn or(self, other: SpeculativeFields) -> SpeculativeFields {
-        let SpeculativeFields { n_max, n_min, p_min, lookup, adaptive } = self;
-        SpeculativeFields {
-            n_max: n_max.or(other.n_max),
-            n_min: n_min.or(other.n_min),
-            p_min: p_min.or(other.p_min),
-            lookup: lookup.or(other.lookup),
-            adaptive: adaptive.or(other.adaptive),
-        }
-    }
-}
-
 /// Checks every field.
 pub fn check(fields: SpeculativeFields, profile: &SpeculativeConfig) -> Result<SpeculativeParams, RequestError> {
     let SpeculativeFields { n_max, n_min, p_min, lookup, adaptive } = fields;

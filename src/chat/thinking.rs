@@ -62,16 +62,22 @@ impl ThinkingSettings {
         kwargs: &Map<String, Value>,
         served: &ServedModel<'_>,
     ) -> Result<ThinkingSettings, RequestError> {
-        let asked = read(fields, kwargs)?;
+        let Asked { enabled, effort, switched_by, budget, grammar, message } = read(fields, kwargs)?;
+        let defaults = &served.profile.thinking;
         // Degrees of effort are the business of a template that knows them, and set no bound then.
-        let effort = asked.effort.as_deref().filter(|_| !served.template.mentions("reasoning_effort"));
-        let bounds = bounds(asked.bounds, effort, &served.profile.thinking)?;
-        Ok(ThinkingSettings {
-            enabled: asked.enabled.or(served.profile.chat.thinking),
-            effort: asked.effort,
-            switched_by: asked.switched_by,
-            bounds,
-        })
+        let degree = effort.as_deref().filter(|_| !served.template.mentions("reasoning_effort"));
+        let mut set_by: Vec<&'static str> = budget.iter().map(|budget| budget.param).collect();
+        set_by.extend(grammar.is_some().then_some("thinking.grammar"));
+        set_by.extend(message.is_some().then_some("reasoning_budget_message"));
+        let own = grammar.map(|value| FieldValue { param: "thinking.grammar", value });
+        let default = || defaults.grammar.clone().map(|value| FieldValue { param: "thinking", value });
+        let bounds = ThinkingBounds {
+            budget_tokens: budget_tokens(budget, degree, defaults)?,
+            grammar: own.or_else(default),
+            message: message.unwrap_or_else(|| defaults.message.clone()),
+            set_by,
+        };
+        Ok(ThinkingSettings { enabled: enabled.or(served.profile.chat.thinking), effort, switched_by, bounds })
     }
 }
 
@@ -81,11 +87,6 @@ struct Asked {
     enabled: Option<bool>,
     effort: Option<String>,
     switched_by: Vec<&'static str>,
-    bounds: AskedBounds,
-}
-
-#[derive(Debug, PartialEq)]
-struct AskedBounds {
     budget: Option<FieldValue<Int>>,
     grammar: Option<String>,
     message: Option<String>,
@@ -131,42 +132,30 @@ fn read(fields: ThinkingFields, kwargs: &Map<String, Value>) -> Result<Asked, Re
         enabled: spellings.iter().find_map(|s| s.1),
         effort: reasoning_effort.or(reasoning.effort).filter(|text| text != "none"),
         switched_by,
-        bounds: AskedBounds {
-            budget: thinking.budget.or(budget).or(reasoning.budget),
-            grammar: thinking.grammar,
-            message: reasoning_budget_message,
-        },
+        budget: thinking.budget.or(budget).or(reasoning.budget),
+        grammar: thinking.grammar,
+        message: reasoning_budget_message,
     })
 }
 
-/// `effort`: the degree that sets a bound where the request has no other.
-fn bounds(asked: AskedBounds, effort: Option<&str>, defaults: &ThinkingConfig) -> Result<ThinkingBounds, RequestError> {
-    let AskedBounds { budget, grammar, message } = asked;
-    let effort = effort.map(|effort| match effort {
-        "minimal" => defaults.effort_minimal_tokens,
-        "low" => defaults.effort_low_tokens,
-        "medium" => defaults.effort_medium_tokens,
-        _ => defaults.effort_high_tokens,
-    });
-    let budget_tokens = match budget {
-        Some(FieldValue { value: Int(-1), .. }) => None,
-        Some(FieldValue { param, value: Int(value) }) => Some(u32::try_from(value).map_err(|_| {
+/// `degree` of effort sets the bound where the request has no other.
+fn budget_tokens(
+    asked: Option<FieldValue<Int>>,
+    degree: Option<&str>,
+    defaults: &ThinkingConfig,
+) -> Result<Option<u32>, RequestError> {
+    match (asked, degree) {
+        (Some(FieldValue { value: Int(-1), .. }), _) => Ok(None),
+        (Some(FieldValue { param, value: Int(value) }), _) => u32::try_from(value).map(Some).map_err(|_| {
             let message = format!("`{param}` is {value}; it must be a number of tokens, or -1 for no bound");
             RequestError::invalid(param, message)
-        })?),
-        None => effort.unwrap_or(defaults.budget_tokens),
-    };
-    let mut set_by: Vec<&'static str> = budget.iter().map(|budget| budget.param).collect();
-    set_by.extend(grammar.is_some().then_some("thinking.grammar"));
-    set_by.extend(message.is_some().then_some("reasoning_budget_message"));
-    let own = grammar.map(|value| FieldValue { param: "thinking.grammar", value });
-    let default = || defaults.grammar.clone().map(|value| FieldValue { param: "thinking", value });
-    Ok(ThinkingBounds {
-        budget_tokens,
-        grammar: own.or_else(default),
-        message: message.unwrap_or_else(|| defaults.message.clone()),
-        set_by,
-    })
+        }),
+        (None, None) => Ok(defaults.budget_tokens),
+        (None, Some("minimal")) => Ok(defaults.effort_minimal_tokens),
+        (None, Some("low")) => Ok(defaults.effort_low_tokens),
+        (None, Some("medium")) => Ok(defaults.effort_medium_tokens),
+        (None, Some(_)) => Ok(defaults.effort_high_tokens),
+    }
 }
 
 fn boolean(path: &str, value: &Value) -> Result<bool, RequestError> {

@@ -91,6 +91,6 @@ impl HeldLogprobs {
 
     /// What is held of a choice, for the chunk that carries it.
     pub(super) fn release(&mut self, index: usize) -> Vec<Logprob> {
-        self.0.get_mut(index).map(|held| held.drain(..).collect()).unwrap_or_default()
+        self.0.get_mut(index).map(std::mem::take).unwrap_or_default()
     }
 }

@@ -1,12 +1,10 @@
 //! The body of `/v1/chat/completions`.
 
-use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::shared::ResponseFields;
 use crate::chat::fields::{
     ConstraintFields, GenerationFields, SamplingFields, TemplateFields, ThinkingFields, ToolFields, fields, groups,
-    read_body,
 };
 use crate::chat::number::Int;
 
@@ -30,11 +28,5 @@ fields! {
         messages: Vec<Value>,
         logprobs: bool,
         top_logprobs: Int,
-    }
-}
-
-impl<'de> Deserialize<'de> for ChatBody {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChatBody, D::Error> {
-        read_body(deserializer)
     }
 }

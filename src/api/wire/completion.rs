@@ -1,10 +1,9 @@
 //! The body of `/v1/completions`.
 
-use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::shared::ResponseFields;
-use crate::chat::fields::{ConstraintFields, GenerationFields, SamplingFields, fields, groups, read_body};
+use crate::chat::fields::{ConstraintFields, GenerationFields, SamplingFields, fields, groups};
 use crate::chat::number::Int;
 
 groups! {
@@ -27,11 +26,5 @@ fields! {
         logprobs: Int,
         special: bool,
         skip_special_tokens: bool,
-    }
-}
-
-impl<'de> Deserialize<'de> for CompletionBody {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CompletionBody, D::Error> {
-        read_body(deserializer)
     }
 }
