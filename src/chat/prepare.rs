@@ -305,7 +305,7 @@ impl Prepare<'_> {
                 ignore_eos: *ignore_eos,
                 logprobs: *logprobs,
                 cache_prompt: *cache_prompt,
-                cache: CacheUse { store: *cache_store, marks: marks[index / n].clone() },
+                cache: CacheUse { store: *cache_store, breakpoints: marks[index / n].clone() },
                 progress: *progress,
                 show_control,
                 speculative: *speculative,

@@ -1,48 +1,36 @@
-//! The engine: one thread that owns the model and advances all sequences together, one step at a time.
+//! The engine: one thread that owns the model and advances all sequences together, one step at a
+//! time.
 //!
-//! HTTP, chat templates and llama.cpp are deliberately absent: requests arrive tokenised through `Handle`, the model is
-//! reached through the seam `ModelRunner`.
+//! HTTP, chat templates and llama.cpp are deliberately absent: requests arrive tokenised through
+//! `Handle`, the model is reached through the seam `ModelRunner`. Folders in the order in which
+//! they may name each other, the later the earlier: `vision`, `constraint`, `request`, `runner`,
+//! `speculative`, `prefix`, `sequence`, `scheduler`, `execution`, `thread`.
 
-mod accept;
-mod admission;
-mod batch;
-mod clock;
-pub mod constraint;
-mod draft;
-pub mod error;
-pub mod fake;
-pub mod gallery;
-mod guide;
-pub mod handle;
-mod output;
-pub mod picture;
-mod prefill;
+mod constraint;
+mod execution;
 pub mod prefix;
-mod pulse;
-pub mod request;
-mod resume;
-pub mod runner;
-mod save;
+mod request;
+mod runner;
 mod scheduler;
-mod seeing;
 mod sequence;
-mod sink;
-mod state_bytes;
-pub mod stats;
-mod step;
-pub mod thread;
+mod speculative;
+mod thread;
+mod vision;
 
-pub use constraint::{AnswerRule, CallRule, Constraint, ThinkingRule};
-pub use error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
-pub use fake::FakeRunner;
-pub use gallery::Gallery;
-pub use handle::{EventStream, Handle, Health};
-pub use picture::{Embedding, Grid, Picture, PictureKey, PictureRow, VisionFacts};
-pub use prefix::PrefixSettings;
-pub use request::{
-    CacheUse, DraftCount, DraftSource, DraftTotals, Event, Finish, FinishReason, GenerationRequest, Logprob,
-    MAX_DRAFT_TOKENS, Mark, MarkKind, PromptItem, Restored, SpeculativeParams, Tier, Timings, Usage, Why, whole,
-};
-pub use runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved, SavedRows};
-pub use state_bytes::{DeviceMemory, StateBytes};
-pub use thread::{Engine, EngineSettings, Joiner, Loaded, Shutdown};
+pub use constraint::rules::{AnswerRule, CallRule, Constraint, ThinkingRule};
+pub use prefix::cache::PrefixSettings;
+pub use request::breakpoint::{Breakpoint, BreakpointKind, CacheUse};
+pub use request::draft::{DraftCount, DraftSource, DraftTotals, MAX_DRAFT_TOKENS, SpeculativeParams};
+pub use request::error::{EngineError, EngineStartError, RunnerError, RunnerErrorKind, SubmitError};
+pub use request::event::{Event, Finish, FinishReason, Logprob, MissReason, Restored, Tier, Timings, Usage};
+pub use request::generation::GenerationRequest;
+pub use request::item::{PromptItem, whole};
+pub use runner::fake::{self, FakeRunner};
+pub use runner::state_bytes::{DeviceMemory, StateBytes};
+pub use runner::{BatchRow, DraftRow, Loaded, ModelRunner, Restore, RunnerFacts, Saved, SavedRows};
+pub use sequence::sink::EventStream;
+pub use thread::handle::{Handle, Health};
+pub use thread::stats;
+pub use thread::{Engine, EngineSettings, Joiner, Shutdown};
+pub use vision::encoder_cache::Gallery;
+pub use vision::picture::{Embedding, Grid, Picture, PictureKey, PictureRow, VisionFacts};
