@@ -51,7 +51,7 @@ fn asking(parts: Value) -> Value {
 
 /// Sees pictures of up to 64 tokens, each of 32 x 32 pixels.
 fn seeing() -> FakeRunner {
-    FakeRunner::saying("</think>seen").seeing(64)
+    FakeRunner::saying("</think>seen").with_vision(64)
 }
 
 fn usage(answer: &Answer) -> (u64, Option<u64>) {

@@ -295,7 +295,7 @@ fn grammar_check_names_the_place_of_what_is_wrong() {
 fn a_folder_of_saved_states_is_listed_verified_and_cleared_without_a_server() {
     use plateau::engine::prefix::Fingerprint;
     use plateau::engine::prefix::disk::{file, index};
-    use plateau::engine::{MarkKind, PromptItem};
+    use plateau::engine::{BreakpointKind, PromptItem};
     use plateau::units::Token;
     let dir = tempfile::tempdir().unwrap();
     let (root, mine) = (dir.path().display().to_string(), Fingerprint(0xab));
@@ -305,7 +305,7 @@ fn a_folder_of_saved_states_is_listed_verified_and_cleared_without_a_server() {
     let record = index::Record {
         key: 2,
         parent: 0,
-        kind: MarkKind::Turn,
+        kind: BreakpointKind::Turn,
         hits: 0,
         point: Some(index::PartEntry { id: 1, len: 5 }),
         rows: None,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use plateau::engine::fake::{Call, Calls, Next, token_of};
 use plateau::engine::prefix::{DiskSettings, Fingerprint};
 use plateau::engine::{
-    Engine, EngineError, EngineSettings, FakeRunner, GenerationRequest, Grid, Picture, PictureKey, PictureRow,
-    PrefixSettings, PromptItem, RunnerErrorKind, SpeculativeParams, SubmitError, Tier, Why, whole,
+    Engine, EngineError, EngineSettings, FakeRunner, GenerationRequest, Grid, MissReason, Picture, PictureKey,
+    PictureRow, PrefixSettings, PromptItem, RunnerErrorKind, SpeculativeParams, SubmitError, Tier, whole,
 };
 use plateau::telemetry::Metrics;
 use plateau::units::Token;
@@ -58,7 +58,7 @@ fn right(prompt: &[PromptItem], n_ctx: usize) -> String {
 }
 
 fn seeing(n_seq: usize) -> FakeRunner {
-    hashing(END_IN).with_facts(|facts| facts.n_seq_max = n_seq).verifying(3).seeing(4096)
+    hashing(END_IN).with_facts(|facts| facts.n_seq_max = n_seq).verifying(3).with_vision(4096)
 }
 
 fn settings(gallery: u64) -> EngineSettings {
@@ -149,7 +149,7 @@ async fn the_same_words_about_another_picture_share_nothing_beyond_its_beginning
             assert_eq!(answer.text, right(&prompt, 4096));
             assert!(answer.cached() <= 30, "{} tokens were reused", answer.cached());
             let why = &answer.finish().restored.why;
-            assert!(matches!(why, Why::New { at: 30, .. } | Why::NoState { common: 30 }), "{why:?}");
+            assert!(matches!(why, MissReason::New { at: 30, .. } | MissReason::NoState { common: 30 }), "{why:?}");
         }
         rig.close().await;
     }

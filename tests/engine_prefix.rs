@@ -12,8 +12,8 @@ use std::path::Path;
 use plateau::engine::fake::{Call, Next};
 use plateau::engine::prefix::{DiskSettings, Fingerprint};
 use plateau::engine::{
-    CacheUse, Engine, FakeRunner, FinishReason, GenerationRequest, Mark, MarkKind, PrefixSettings, SpeculativeParams,
-    Tier, Why,
+    Breakpoint, BreakpointKind, CacheUse, Engine, FakeRunner, FinishReason, GenerationRequest, MissReason,
+    PrefixSettings, SpeculativeParams, Tier,
 };
 use plateau::telemetry::Metrics;
 use plateau::units::Token;
@@ -193,14 +193,15 @@ async fn an_aborted_prefill_is_kept() {
 async fn a_request_may_keep_out_of_the_cache_or_only_read_it() {
     let rig = start_cached(hybrid(1), cache(64 * MIB));
     let base = text(500, 1);
-    let unsaved = CacheUse { store: false, marks: vec![] };
+    let unsaved = CacheUse { store: false, breakpoints: vec![] };
     let private = GenerationRequest { cache_prompt: false, cache: unsaved, ..asking(&base) };
     let answer = rig.ask(private.clone()).await;
-    assert_eq!(answer.finish().restored.why, Why::NotAsked);
+    assert_eq!(answer.finish().restored.why, MissReason::NotAsked);
     assert_eq!(rig.handle.cache().n_nodes, 0);
     assert_eq!(prefilled(&rig, &base).await, 500);
     let n_nodes = rig.handle.cache().n_nodes;
-    let reader = GenerationRequest { cache: CacheUse { store: false, marks: vec![] }, ..asking(&edited(&base, 400)) };
+    let reader =
+        GenerationRequest { cache: CacheUse { store: false, breakpoints: vec![] }, ..asking(&edited(&base, 400)) };
     assert_eq!(rig.ask(reader).await.cached(), 384);
     assert_eq!(rig.handle.cache().n_nodes, n_nodes);
     assert_eq!(rig.ask(private).await.cached(), 0);
@@ -212,17 +213,17 @@ async fn every_miss_has_its_reason() {
     let rig = start_cached(hybrid(1), cache(64 * MIB));
     let base = text(500, 1);
     let why = async |prompt: &[Token]| rig.ask(asking(prompt)).await.finish().restored.why.clone();
-    assert_eq!(why(&base).await, Why::Unknown);
+    assert_eq!(why(&base).await, MissReason::Unknown);
     let edit = edited(&base, 400);
     let letter = |token: Token| Some(char::from(token.0 as u8).to_string());
     let differs = |at: usize| (letter(base[at]), letter(edit[at]));
-    let Why::NoState { common: 400 } = why(&edit).await else { panic!("a state lies at 384") };
-    let Why::New { at: 499, .. } = why(&edit).await else { panic!("a repeat") };
+    let MissReason::NoState { common: 400 } = why(&edit).await else { panic!("a state lies at 384") };
+    let MissReason::New { at: 499, .. } = why(&edit).await else { panic!("a repeat") };
     let mut at_state = base[..384].to_vec();
     at_state.extend(text(30, 3));
     let (known, _) = differs(384);
     if at_state[384] != base[384] {
-        assert_eq!(why(&at_state).await, Why::New { at: 384, known, prompt: letter(at_state[384]) });
+        assert_eq!(why(&at_state).await, MissReason::New { at: 384, known, prompt: letter(at_state[384]) });
     }
     let story = rig.handle.cache().recent.last().cloned().unwrap();
     assert_eq!(story.n_prompt, 414);
@@ -247,7 +248,7 @@ async fn a_sampled_check_compares_a_saved_state_with_one_computed_anew() {
     assert_eq!(prefilled(&rig, &base).await, 500);
     assert_eq!(prefilled(&rig, &base).await, 1);
     let answer = rig.ask(asking(&base)).await;
-    assert_eq!((answer.cached(), answer.finish().restored.why.clone()), (0, Why::Checked));
+    assert_eq!((answer.cached(), answer.finish().restored.why.clone()), (0, MissReason::Checked));
     let checks = rig.handle.cache().checks;
     assert!(checks.identical >= 4 && checks.wrong == 0, "{checks:?}");
     rig.close().await;
@@ -260,9 +261,10 @@ async fn a_history_without_its_thinking_goes_on_from_before_the_turn() {
     let rig = start_cached(hybrid(1), settings);
     let (system, user) = (text(90, 1), text(20, 2));
     let prompt: Vec<Token> = [&system[..], &user, &text(3, 3)].concat();
-    let marks = vec![Mark { at: 90, kind: MarkKind::System }, Mark { at: 110, kind: MarkKind::Turn }];
+    let marks =
+        vec![Breakpoint { at: 90, kind: BreakpointKind::System }, Breakpoint { at: 110, kind: BreakpointKind::Turn }];
     let turn = |prompt: &[Token]| GenerationRequest {
-        cache: CacheUse { store: true, marks: marks.clone() },
+        cache: CacheUse { store: true, breakpoints: marks.clone() },
         ..asking(prompt)
     };
     rig.ask(turn(&prompt)).await;
@@ -364,14 +366,14 @@ fn a_storm_of_a_thousand_turns_over_memory_and_disk() {
 /// A conversation as a template without old thinking renders it.
 struct Agent {
     history: Vec<Token>,
-    marks: Vec<Mark>,
+    marks: Vec<Breakpoint>,
 }
 
 impl Agent {
     fn say(&mut self, n: usize, seed: u32) {
         if !self.history.is_empty() {
-            let kind = if self.marks.is_empty() { MarkKind::System } else { MarkKind::Message };
-            self.marks.push(Mark { at: self.history.len(), kind });
+            let kind = if self.marks.is_empty() { BreakpointKind::System } else { BreakpointKind::Message };
+            self.marks.push(Breakpoint { at: self.history.len(), kind });
         }
         self.history.push(Token(256));
         self.history.extend(text(n, seed));
@@ -381,10 +383,14 @@ impl Agent {
     fn request(&self) -> GenerationRequest {
         let mut prompt = self.history.clone();
         let mut marks = self.marks.clone();
-        marks.push(Mark { at: prompt.len(), kind: MarkKind::Turn });
+        marks.push(Breakpoint { at: prompt.len(), kind: BreakpointKind::Turn });
         prompt.push(Token(256));
         prompt.extend(tokens("assistant<think>"));
-        GenerationRequest { cache: CacheUse { store: true, marks }, max_tokens: Some(12), ..request_of(prompt) }
+        GenerationRequest {
+            cache: CacheUse { store: true, breakpoints: marks },
+            max_tokens: Some(12),
+            ..request_of(prompt)
+        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Rig {
             ignore_eos: false,
             logprobs: None,
             cache_prompt: false,
-            cache: CacheUse::UNMARKED,
+            cache: CacheUse::NO_BREAKPOINTS,
             progress: false,
             show_control: true,
             speculative,

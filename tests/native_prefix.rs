@@ -218,7 +218,7 @@ impl Rig {
             ignore_eos: true,
             logprobs: Some(1),
             cache_prompt: cached,
-            cache: CacheUse { store: cached, marks: Vec::new() },
+            cache: CacheUse { store: cached, breakpoints: Vec::new() },
             progress: false,
             show_control: true,
             speculative: SpeculativeParams { mtp_max: 3, lookup_max: 0, adaptive: false, n_min: 0, p_min: 0.0 },

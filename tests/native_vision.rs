@@ -130,7 +130,7 @@ impl Rig {
             ignore_eos: false,
             logprobs: None,
             cache_prompt: true,
-            cache: CacheUse::UNMARKED,
+            cache: CacheUse::NO_BREAKPOINTS,
             progress: false,
             show_control: false,
             speculative: SpeculativeParams { mtp_max, adaptive: false, ..SpeculativeParams::OFF },
@@ -238,7 +238,7 @@ impl Bench {
             BatchRow { seq: SeqId(seq), pos: Pos(at), item: *item, output: from + i + 1 == to }
         };
         let rows: Vec<BatchRow> = items[from..to].iter().enumerate().map(row).collect();
-        self.runner.step_seeing(&rows, &self.gallery).unwrap();
+        self.runner.step_with_images(&rows, &self.gallery).unwrap();
         self.runner.logits(rows.len() - 1).unwrap().to_vec()
     }
 

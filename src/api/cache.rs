@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::error::{ApiError, ErrorCode};
 use super::state::ApiState;
-use crate::engine::prefix::{NodeView, Story};
-use crate::engine::{MarkKind, SubmitError};
+use crate::engine::prefix::{NodeView, RecentRequest};
+use crate::engine::{BreakpointKind, SubmitError};
 
 /// `GET /cache`.
 pub async fn view(State(state): State<ApiState>) -> Json<Value> {
@@ -52,7 +52,7 @@ fn node(node: &NodeView, tail: &str) -> Value {
     })
 }
 
-fn story(story: &Story) -> Value {
+fn story(story: &RecentRequest) -> Value {
     let restored = &story.restored;
     json!({
         "id": story.id,
@@ -66,17 +66,17 @@ fn story(story: &Story) -> Value {
     })
 }
 
-fn kind(kind: MarkKind) -> &'static str {
+fn kind(kind: BreakpointKind) -> &'static str {
     match kind {
-        MarkKind::System => "system",
-        MarkKind::Message => "message",
-        MarkKind::Turn => "turn",
-        MarkKind::Thinking => "thinking",
-        MarkKind::ThinkingEnd => "thinking_end",
-        MarkKind::PromptEnd => "prompt_end",
-        MarkKind::AnswerEnd => "answer_end",
-        MarkKind::Picture => "picture",
-        MarkKind::Grid => "grid",
+        BreakpointKind::System => "system",
+        BreakpointKind::Message => "message",
+        BreakpointKind::Turn => "turn",
+        BreakpointKind::Thinking => "thinking",
+        BreakpointKind::ThinkingEnd => "thinking_end",
+        BreakpointKind::PromptEnd => "prompt_end",
+        BreakpointKind::AnswerEnd => "answer_end",
+        BreakpointKind::Picture => "picture",
+        BreakpointKind::Grid => "grid",
     }
 }
 

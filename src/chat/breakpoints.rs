@@ -4,7 +4,7 @@
 //! Found by control tokens, which text of clients can never become, so that no client moves the
 //! places of another.
 
-use crate::engine::{Mark, MarkKind, PromptItem};
+use crate::engine::{Breakpoint, BreakpointKind, PromptItem};
 use crate::text::Tokenizer;
 use crate::units::Token;
 
@@ -14,28 +14,28 @@ const OPENERS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<start_of_tu
 /// The breakpoints of a prompt in ascending order, at most one a place. `generates`: the last
 /// message is opened for the answer. Places are counted in items: a picture is as many as it has
 /// rows.
-pub fn breakpoints(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool) -> Vec<Mark> {
+pub fn breakpoints(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool) -> Vec<Breakpoint> {
     let special = |text: &str| tokenizer.special(text);
     let openers: Vec<Token> = OPENERS.into_iter().filter_map(special).collect();
     let (think, think_end) = (special("<think>"), special("</think>"));
-    let mut found: Vec<Mark> = Vec::new();
+    let mut found: Vec<Breakpoint> = Vec::new();
     let mut n_messages = 0;
     for (i, item) in items.iter().enumerate() {
         let Some(token) = item.token() else { continue };
         if openers.contains(&token) {
             n_messages += 1;
             // The second message begins where system prompt and tools end.
-            let kind = if n_messages == 2 { MarkKind::System } else { MarkKind::Message };
-            found.push(Mark { at: i, kind });
+            let kind = if n_messages == 2 { BreakpointKind::System } else { BreakpointKind::Message };
+            found.push(Breakpoint { at: i, kind });
         } else if Some(token) == think {
-            found.push(Mark { at: i, kind: MarkKind::Thinking });
+            found.push(Breakpoint { at: i, kind: BreakpointKind::Thinking });
         } else if Some(token) == think_end {
-            found.push(Mark { at: i + 1, kind: MarkKind::ThinkingEnd });
+            found.push(Breakpoint { at: i + 1, kind: BreakpointKind::ThinkingEnd });
         }
     }
-    let turn = found.iter().rposition(|mark| matches!(mark.kind, MarkKind::Message | MarkKind::System));
+    let turn = found.iter().rposition(|mark| matches!(mark.kind, BreakpointKind::Message | BreakpointKind::System));
     if let Some(turn) = turn.filter(|_| generates) {
-        found[turn].kind = MarkKind::Turn;
+        found[turn].kind = BreakpointKind::Turn;
     }
     found.retain(|mark| mark.at > 0);
     found.dedup_by_key(|mark| mark.at);
@@ -52,7 +52,7 @@ mod tests {
         tokenizer.encode(prompt, Specials::Parse).unwrap().into_iter().map(PromptItem::Token).collect()
     }
 
-    fn kinds(prompt: &str, generates: bool) -> Vec<(usize, MarkKind)> {
+    fn kinds(prompt: &str, generates: bool) -> Vec<(usize, BreakpointKind)> {
         let tokenizer = Tokenizer::bytes_for_tests();
         breakpoints(&items(prompt, &tokenizer), &tokenizer, generates)
             .into_iter()
@@ -63,10 +63,14 @@ mod tests {
     #[test]
     fn messages_thinking_and_the_open_turn_are_breakpoints() {
         let prompt = "<|im_start|>sys<|im_end|>\n<|im_start|>user<|im_end|>\n<|im_start|>a<think>b</think>c";
-        let expected =
-            [(6, MarkKind::System), (13, MarkKind::Turn), (15, MarkKind::Thinking), (18, MarkKind::ThinkingEnd)];
+        let expected = [
+            (6, BreakpointKind::System),
+            (13, BreakpointKind::Turn),
+            (15, BreakpointKind::Thinking),
+            (18, BreakpointKind::ThinkingEnd),
+        ];
         assert_eq!(kinds(prompt, true), expected);
-        assert_eq!(kinds(prompt, false)[1], (13, MarkKind::Message));
+        assert_eq!(kinds(prompt, false)[1], (13, BreakpointKind::Message));
     }
 
     #[test]
@@ -86,6 +90,6 @@ mod tests {
         prompt.extend(items("<|im_end|><|im_start|>a<think>", &tokenizer));
         let found: Vec<_> =
             breakpoints(&prompt, &tokenizer, true).into_iter().map(|mark| (mark.at, mark.kind)).collect();
-        assert_eq!(found, [(3, MarkKind::System), (12, MarkKind::Turn), (14, MarkKind::Thinking)]);
+        assert_eq!(found, [(3, BreakpointKind::System), (12, BreakpointKind::Turn), (14, BreakpointKind::Thinking)]);
     }
 }

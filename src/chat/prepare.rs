@@ -251,7 +251,7 @@ fn requests(
     } = options;
     let RequestOrigin { id, arrived } = *origin;
     let breakpoints_of = |prompt: &Prompt| breakpoints(&prompt.items, served.tokenizer, !show_control);
-    let marks: Vec<_> = prompts.iter().map(breakpoints_of).collect();
+    let breakpoints: Vec<_> = prompts.iter().map(breakpoints_of).collect();
     let n_choices = prompts.len() * n;
     let choice = |index: usize| {
         let mut sampling = sampling.clone();
@@ -266,7 +266,7 @@ fn requests(
             ignore_eos,
             logprobs,
             cache_prompt,
-            cache: CacheUse { store: cache_store, marks: marks[index / n].clone() },
+            cache: CacheUse { store: cache_store, breakpoints: breakpoints[index / n].clone() },
             progress,
             show_control,
             speculative,

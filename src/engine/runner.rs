@@ -1,11 +1,16 @@
-//! The seam to the model: one batch in, logits rows out. `LlamaRunner` and `FakeRunner` implement it.
+//! The seam to the model: one batch in, logits rows out. `LlamaRunner` and `FakeRunner` implement
+//! it.
 
-use super::error::RunnerError;
-use super::gallery::Gallery;
-use super::picture::{Embedding, Picture, VisionFacts};
-use super::request::PromptItem;
-use super::state_bytes::StateBytes;
+pub mod fake;
+pub mod state_bytes;
+
+use crate::engine::request::error::RunnerError;
+use crate::engine::request::item::PromptItem;
+use crate::engine::vision::encoder_cache::Gallery;
+use crate::engine::vision::picture::{Embedding, Picture, VisionFacts};
+use crate::text::Tokenizer;
 use crate::units::{Pos, SeqId, Token};
+use state_bytes::StateBytes;
 
 /// Fixed facts of a loaded context.
 #[derive(Clone, Debug)]
@@ -20,11 +25,11 @@ pub struct RunnerFacts {
     pub n_ubatch: usize,
     /// Rows with logits in one `step`.
     pub n_outputs_max: usize,
-    /// Recurrent layers: a sequence cannot be cut back to an arbitrary length, and sequences with the same number of rows are
-    /// computed together, others one after another.
+    /// Recurrent layers: a sequence cannot be truncated to an arbitrary length, and sequences with
+    /// the same number of rows are computed together, others one after another.
     pub hybrid: bool,
-    /// Tokens by which `truncate` can cut a sequence back after a step, where that step had at least one row of it more. Of
-    /// no meaning where `hybrid` is false: then any cut is possible.
+    /// Tokens by which `truncate` can shorten a sequence after a step, where that step had at least
+    /// one row of it more. Of no meaning where `hybrid` is false: then any length is possible.
     pub rollback_max: usize,
     /// Rows with logits that one sequence may have in a step.
     pub n_outputs_seq: usize,
@@ -53,17 +58,19 @@ pub struct BatchRow {
     pub output: bool,
 }
 
-/// One row of a pass of the MTP head: guess what follows `token`.
+/// One row of a pass of the MTP head: what follows `token`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftRow {
     pub seq: SeqId,
-    /// The next position of the sequence, for its last token, which no step has processed yet; or the position after that of
-    /// the sequence's row in the last pass, for the token that was guessed there.
+    /// The next position of the sequence, for its last token, which no step has processed yet; or
+    /// the position after that of the sequence's row in the last pass, for the token that was
+    /// proposed there.
     pub pos: Pos,
     pub token: Token,
 }
 
-/// What `save` copied out of a sequence. The bytes mean nothing to anybody but a runner of the same model and settings.
+/// What `save` copied out of a sequence. The bytes mean nothing to anybody but a runner of the same
+/// model and settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// Recurrent state, the hidden state that the MTP head goes on from, and the position.
@@ -87,8 +94,8 @@ pub struct SavedRows<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restore<'a> {
     pub seq: SeqId,
-    /// Has the rows of positions `0..kept`, and is left as it is; may be `seq` itself. No position here lies inside a
-    /// picture.
+    /// Has the rows of positions `0..kept`, and is left as it is; may be `seq` itself. No position
+    /// here lies inside a picture.
     pub donor: SeqId,
     pub kept: Pos,
     /// Positions `kept..end` without a gap, in order.
@@ -98,49 +105,62 @@ pub struct Restore<'a> {
     pub end: Pos,
 }
 
-/// Owned and called by the engine thread alone. Rows of one sequence are contiguous and in position order.
+/// Owned and called by the engine thread alone. Rows of one sequence are contiguous and in position
+/// order.
 pub trait ModelRunner {
     fn facts(&self) -> &RunnerFacts;
 
-    /// What the model's eyes make of a picture, `picture.grid` rows. An error that is not `Fatal` changes nothing.
+    /// What the vision encoder makes of a picture, `picture.grid` rows. An error that is not
+    /// `Fatal` changes nothing.
     fn encode(&mut self, picture: &Picture) -> Result<Embedding, RunnerError>;
 
-    /// As `step_seeing`, of tokens alone.
+    /// As `step_with_images`, of tokens alone.
     fn step(&mut self, rows: &[BatchRow]) -> Result<(), RunnerError> {
-        self.step_seeing(rows, &Gallery::EMPTY)
+        self.step_with_images(rows, &Gallery::EMPTY)
     }
 
-    /// Processes the rows, maybe beyond its return (`wait`); those of pictures are in `gallery`. On `Err` with `RunnerErrorKind::NoRoom` or `InvalidBatch` nothing was changed; after any other
+    /// Processes the rows, maybe beyond its return (`wait`); those of pictures are in `gallery`. On
+    /// `Err` with `RunnerErrorKind::NoRoom` or `InvalidBatch` nothing was changed; after any other
     /// error the state of the sequences in the batch is unknown and they must be cleared.
-    fn step_seeing(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError>;
+    fn step_with_images(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError>;
 
-    /// Returns when the last step is over. Any other call waits, too; a runner that computes in `step` has nothing to do.
+    /// Returns when the last step is over. Any other call waits, too; a runner that computes in
+    /// `step` has nothing to do.
     fn wait(&mut self) {}
 
-    /// Logits of row `row` of the last successful step (a row with `output`): `n_vocab` floats, valid until the next call.
+    /// Logits of row `row` of the last successful step (a row with `output`): `n_vocab` floats,
+    /// valid until the next call.
     fn logits(&mut self, row: usize) -> Result<&[f32], RunnerError>;
 
-    /// One pass of the MTP head, at most one row a sequence. What it leaves behind is dropped with the next `step`. An error
-    /// that is not `Fatal` changes nothing but that there is no draft.
+    /// One pass of the MTP head, at most one row a sequence. What it leaves behind is dropped with
+    /// the next `step`. An error that is not `Fatal` changes nothing but that there is no draft.
     fn draft(&mut self, rows: &[DraftRow]) -> Result<(), RunnerError>;
 
-    /// What the head guesses at row `row` of the last successful `draft`: `n_vocab` floats, valid until the next call.
+    /// What the head proposes at row `row` of the last successful `draft`: `n_vocab` floats, valid
+    /// until the next call.
     fn draft_logits(&mut self, row: usize) -> Result<&[f32], RunnerError>;
 
-    /// Cuts `seq` so that positions `>= from` are gone. `Ok(false)`: this memory cannot do it (a recurrent state has no such
-    /// snapshot) and nothing was changed. `from == 0` always succeeds.
+    /// Cuts `seq` so that positions `>= from` are gone. `Ok(false)`: this memory cannot do it (a
+    /// recurrent state has no such snapshot) and nothing was changed. `from == 0` always succeeds.
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError>;
 
-    /// Copies out what `seq` holds: its state at its end, and its attention rows from position `from` on; neither lies
-    /// inside a picture. The sequence goes on as if nothing had happened. An error that is not `Fatal` changes nothing.
+    /// Copies out what `seq` holds: its state at its end, and its attention rows from position
+    /// `from` on; neither lies inside a picture. The sequence goes on as if nothing had happened.
+    /// An error that is not `Fatal` changes nothing.
     fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError>;
 
-    /// Puts a sequence into a state that was saved: all of it, or, after an error that is not `Fatal`, none: then `seq` is
-    /// empty.
+    /// Puts a sequence into a state that was saved: all of it, or, after an error that is not
+    /// `Fatal`, none: then `seq` is empty.
     fn restore(&mut self, restore: &Restore<'_>) -> Result<(), RunnerError>;
 
     /// Empties `seq`.
     fn clear(&mut self, seq: SeqId) {
         let _ = self.truncate(seq, Pos(0));
     }
+}
+
+/// A model that is ready to run, made on the engine thread.
+pub struct Loaded {
+    pub runner: Box<dyn ModelRunner>,
+    pub tokenizer: Tokenizer,
 }

@@ -1,105 +1,63 @@
-//! Who waits, who is in which slot, who gives way: everything about sequences but the step itself (`step`).
+//! Who waits, who is in which slot, who gives way, and what the next step computes.
 //!
-//! Lives on the engine thread and owns the runner. It knows nothing of commands and threads (`thread`).
+//! The scheduler only decides. It holds the queue and the slots, makes a `StepPlan` out of their
+//! numbers, and is told what became of it; it knows no model, no thread and no clock. `execution`
+//! carries plans out.
+
+pub(in crate::engine) mod admission;
+pub(in crate::engine) mod encoding;
+pub(in crate::engine) mod plan;
+pub(in crate::engine) mod relief;
+mod shares;
+pub(in crate::engine) mod slots;
+pub(in crate::engine) mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::sync::watch;
+use crate::engine::request::error::{EngineError, RunnerError, RunnerErrorKind};
+use crate::engine::sequence::Sequence;
+use crate::engine::vision::encoder_cache::Gallery;
+use admission::{Demand, admissible};
+use plan::{PlannedPart, StepPlan};
+use relief::{Relief, relieve};
+use slots::Slots;
+use state::{Limits, Pressure, SlotState};
 
-use super::admission::{Choice, Slots, reserve_tokens};
-use super::batch::Batch;
-use super::clock::Ending;
-use super::draft::Round;
-use super::error::{RunnerError, RunnerErrorKind};
-use super::gallery::Gallery;
-use super::handle::Fixed;
-use super::prefix::CacheView;
-use super::prefix::cache::PrefixCache;
-use super::pulse::Pulse;
-use super::request::{FinishReason, Restored, Tier};
-use super::resume::Entry;
-use super::runner::ModelRunner;
-use super::sequence::{Extent, Sequence};
-use super::sink::{Sink, Terminal};
-use super::stats::EngineStats;
-use super::{EngineError, stats};
-use crate::telemetry::{EngineGauges, Metrics};
+/// Chunks get no smaller for want of memory: below it prefill would take a step a token and save
+/// nothing.
+const MIN_CHUNK_TOKENS: usize = 32;
 
-/// How long an engine without work waits for the disk before it looks at its commands again.
-const DISK_WAIT: Duration = Duration::from_millis(5);
-
-/// What lack of memory has led to; forgotten when a sequence ends and its memory comes back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pressure {
-    /// The cache had no room although the sums said so: nobody is admitted beside others.
-    pub hold_admission: bool,
-    pub prefill_cap: usize,
-    /// Rows of drafts are the first to go.
-    pub hold_drafts: bool,
+/// A request that is not taken in, and why.
+pub(in crate::engine) struct Refused {
+    pub sequence: Box<Sequence>,
+    pub error: EngineError,
 }
 
-impl Pressure {
-    pub const NONE: Pressure = Pressure { hold_admission: false, prefill_cap: usize::MAX, hold_drafts: false };
-}
-
-/// Where the engine shows how it is.
-pub(super) struct Shown {
-    pub stats: watch::Sender<EngineStats>,
-    pub cache: watch::Sender<Arc<CacheView>>,
-    pub pulse: Arc<Pulse>,
-}
-
-/// The state of the engine. Sequences come before the runner: if all is dropped, clients hear of it first.
-pub(super) struct Scheduler {
+/// The queue, the slots, and the decisions about them.
+pub(in crate::engine) struct Scheduler {
     pub slots: Slots,
-    pub(super) waiting: VecDeque<Box<Sequence>>,
-    /// Terminal events that go out after the picture of the engine has been published.
-    ended: Vec<(Sink, Terminal)>,
-    pub batch: Batch,
-    pub round: Round,
-    pub pressure: Pressure,
-    pub prefill_chunk: usize,
-    pub prefix: PrefixCache,
-    pub gallery: Gallery,
-    pub n_steps: u64,
-    /// How long the last step took.
-    pub step_time: Duration,
+    waiting: VecDeque<Box<Sequence>>,
+    limits: Limits,
+    pressure: Pressure,
     n_arrived: u64,
     stopping: bool,
-    pub(super) shown: Shown,
-    pub metrics: Metrics,
-    pub fixed: Arc<Fixed>,
-    pub runner: Box<dyn ModelRunner>,
+    /// Reused buffer.
+    states: Vec<SlotState>,
 }
 
 impl Scheduler {
-    pub fn new(
-        runner: Box<dyn ModelRunner>,
-        fixed: Arc<Fixed>,
-        (prefill_chunk, prefix, gallery): (usize, PrefixCache, Gallery),
-        metrics: Metrics,
-        shown: Shown,
-    ) -> Scheduler {
+    pub fn new(n_slots: usize, limits: Limits) -> Scheduler {
         Scheduler {
-            slots: Slots::new(fixed.facts.n_seq_max),
+            slots: Slots::new(n_slots),
             waiting: VecDeque::new(),
-            ended: Vec::new(),
-            batch: Batch::default(),
-            round: Round::new(Arc::clone(&fixed)),
+            limits,
             pressure: Pressure::NONE,
-            prefill_chunk,
-            prefix,
-            gallery,
-            n_steps: 0,
-            step_time: Duration::ZERO,
             n_arrived: 0,
             stopping: false,
-            shown,
-            metrics,
-            fixed,
-            runner,
+            states: Vec::with_capacity(n_slots),
         }
     }
 
@@ -108,201 +66,138 @@ impl Scheduler {
         self.waiting.is_empty() && self.slots.n_active() == 0
     }
 
+    pub fn n_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// When the request came that waits for longest.
+    pub fn oldest_arrival(&self) -> Option<Instant> {
+        self.waiting.iter().map(|sequence| sequence.clock.arrived).min()
+    }
+
     /// Takes a new request into the queue.
-    pub fn accept(&mut self, mut sequence: Box<Sequence>) {
+    pub fn accept(&mut self, mut sequence: Box<Sequence>) -> Result<(), Refused> {
         sequence.serial = self.n_arrived;
         self.n_arrived += 1;
         if self.stopping {
-            self.close(sequence, Ending::Failed(EngineError::Stopping));
-        } else if sequence.items.is_empty() {
-            let error = RunnerError { call: "empty prompt", kind: RunnerErrorKind::InvalidBatch, code: None };
-            self.close(sequence, Ending::Failed(EngineError::Runner(error)));
-        } else {
-            self.waiting.push_back(sequence);
+            return Err(Refused { sequence, error: EngineError::Stopping });
         }
+        if sequence.items.is_empty() {
+            let error = RunnerError { call: "empty prompt", kind: RunnerErrorKind::InvalidBatch, code: None };
+            return Err(Refused { sequence, error: EngineError::Runner(error) });
+        }
+        self.waiting.push_back(sequence);
+        Ok(())
     }
 
     /// Nothing new begins; what has begun goes on.
     pub fn stop_accepting(&mut self) {
         self.stopping = true;
-        self.end_waiting(|sequence| !sequence.started(), &Ending::Failed(EngineError::Stopping));
     }
 
-    /// Fails all requests.
-    pub fn fail_all(&mut self, error: &EngineError) {
-        self.end_waiting(|_| true, &Ending::Failed(error.clone()));
-        for slot in 0..self.slots.len() {
-            self.end(slot, Ending::Failed(error.clone()));
-        }
+    /// Takes the first request out of the queue that `leaves`.
+    pub fn take_waiting(&mut self, leaves: impl Fn(&Sequence) -> bool) -> Option<Box<Sequence>> {
+        let at = self.waiting.iter().position(|sequence| leaves(sequence))?;
+        self.waiting.remove(at)
     }
 
-    /// One round: the gone leave, the next come in, all advance by a step. An error is the end of the engine.
-    pub fn advance(&mut self) -> Result<(), RunnerError> {
-        self.drop_cancelled();
-        self.prefix.poll();
-        self.admit()?;
-        self.encode()?;
-        self.shown.pulse.set_oldest_queued(self.waiting.iter().map(|sequence| sequence.clock.arrived).min());
-        if self.slots.n_active() > 0 {
-            let pulse = Arc::clone(&self.shown.pulse);
-            let _running = pulse.step();
-            self.step()?;
-        } else if !self.waiting.is_empty() {
-            // The head waits for the disk, and nothing else is to be done.
-            self.prefix.wait(DISK_WAIT);
-        }
-        self.publish();
-        Ok(())
+    pub fn head(&self) -> Option<&Sequence> {
+        self.waiting.front().map(|sequence| &**sequence)
     }
 
-    /// Encodes the picture that is needed first, if one is. Who left meanwhile has no part in the step that follows.
-    fn encode(&mut self) -> Result<(), RunnerError> {
-        let pulse = Arc::clone(&self.shown.pulse);
-        let _running = pulse.step();
-        if self.encode_next()? {
-            self.metrics.set_picture_cache(self.gallery.bytes());
-            self.drop_cancelled();
-        }
-        Ok(())
+    /// The promise to the head of the queue, if it may come in now.
+    pub fn admissible(&mut self) -> Option<usize> {
+        let head = self.waiting.front()?;
+        let demand = Demand { max_tokens: head.max_tokens, n_prompt: head.n_prompt, n_tokens: head.n_tokens };
+        self.observe(&Gallery::EMPTY);
+        admissible(demand, &self.states, self.pressure, self.limits.n_ctx)
     }
 
-    fn drop_cancelled(&mut self) {
-        let cancelled = Ending::Finished(FinishReason::Cancelled);
-        self.end_waiting(|sequence| sequence.sink.is_closed(), &cancelled);
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].occupant.as_ref().is_some_and(|sequence| sequence.sink.is_closed()) {
-                self.end(slot, cancelled.clone());
-            }
-        }
+    pub fn take_head(&mut self) -> Option<Box<Sequence>> {
+        self.waiting.pop_front()
     }
 
-    fn end_waiting(&mut self, leaves: impl Fn(&Sequence) -> bool, ending: &Ending) {
-        let mut i = 0;
-        while i < self.waiting.len() {
-            if !leaves(&self.waiting[i]) {
-                i += 1;
-            } else if let Some(sequence) = self.waiting.remove(i) {
-                self.close(sequence, ending.clone());
-            }
-        }
+    /// The head that was taken is in `slot` now, with a promise of `reserve` tokens.
+    pub fn place(&mut self, slot: usize, sequence: Box<Sequence>, reserve: usize) {
+        self.slots[slot].reserve = reserve;
+        self.slots[slot].occupant = Some(sequence);
     }
 
-    /// Admits from the head of the queue. Nobody overtakes a head that does not fit, so it is never starved.
-    fn admit(&mut self) -> Result<(), RunnerError> {
-        let n_ctx = self.fixed.facts.n_ctx;
-        while let Some(head) = self.waiting.front() {
-            let reserve = reserve_tokens(head, n_ctx);
-            let held = self.pressure.hold_admission && self.slots.n_active() > 0;
-            if held || self.slots.committed() + reserve > n_ctx {
-                break;
-            }
-            let Some(entry) = self.entry() else { break };
-            if let Some(mut sequence) = self.waiting.pop_front() {
-                sequence.reserve = reserve;
-                self.place(sequence, entry)?;
-            }
+    /// Plans a step up to its drafts. Promises to elastic sequences grow to what they need now.
+    pub fn begin_step(&mut self, encoded: &Gallery, plan: &mut StepPlan) {
+        for slot in self.slots.iter_mut() {
+            let n_tokens = slot.occupant.as_ref().map_or(0, |sequence| sequence.n_tokens);
+            slot.reserve = slot.reserve.max(n_tokens);
         }
-        Ok(())
+        self.observe(encoded);
+        plan.begin(&self.states, self.limits, self.pressure);
     }
 
-    fn place(&mut self, mut sequence: Box<Sequence>, entry: Entry) -> Result<(), RunnerError> {
-        let Entry { choice, planned, walk } = entry;
-        let first = !sequence.started();
-        let mut restored = Restored::default();
-        let n_kept = match planned {
-            Some(planned) => self.restore(choice, planned, &mut restored)?,
-            None => self.keep_prefix(choice)?,
-        };
-        if n_kept > 0 && restored.tier == Tier::None {
-            restored.tier = Tier::Vram;
-        }
-        let slot = &mut self.slots[choice.slot];
-        slot.left.clear();
-        slot.fill = Extent::of(&sequence.items[..n_kept]);
-        if first {
-            self.prefix.tick();
-            sequence.clock.admitted = Some(Instant::now());
-            sequence.n_cached = slot.fill.n_tokens;
-            sequence.n_restored = sequence.n_pictures_before(n_kept);
-            sequence.cuts = self.prefix.cuts(&sequence.items, &sequence.marks);
-            self.explain(&mut sequence, restored, n_kept, &walk);
-        }
-        self.slots[choice.slot].occupant = Some(sequence);
-        Ok(())
+    /// Plans the rows of the step, with the drafts that were made.
+    pub fn plan_rows(&mut self, encoded: &Gallery, plan: &mut StepPlan) {
+        self.observe(encoded);
+        plan.share_rows(&self.states, self.limits, self.pressure);
     }
 
-    /// Cuts the slot's state back to the common items, or empties it where that cannot be. Returns the items kept.
-    fn keep_prefix(&mut self, choice: Choice) -> Result<usize, RunnerError> {
-        let slot = &mut self.slots[choice.slot];
-        if choice.n_common > 0 && choice.n_common == slot.left.len() {
-            return Ok(choice.n_common);
-        }
-        if choice.n_common > 0 && !slot.cut {
-            let from = Extent::of(&slot.left[..choice.n_common]).pos();
-            match self.runner.truncate(slot.seq, from) {
-                Ok(true) => {
-                    slot.cut = true;
-                    return Ok(choice.n_common);
-                }
-                Err(error) if error.kind == RunnerErrorKind::Fatal => return Err(error),
-                Ok(false) | Err(_) => {}
-            }
-        }
-        self.clear(choice.slot);
-        Ok(0)
+    /// Sets the sequence in `slot` back to the head of the queue, with its answer so far as part of
+    /// what it needs. What it had in the cache is the caller's to clear.
+    pub fn preempt(&mut self, slot: usize) -> Option<&Sequence> {
+        self.slots[slot].reserve = 0;
+        let sequence = self.slots[slot].occupant.take()?;
+        self.waiting.push_front(sequence);
+        self.head()
     }
 
-    /// Empties a slot's state, in the model and here. An occupant stays and starts over.
-    pub fn clear(&mut self, slot: usize) {
-        let slot = &mut self.slots[slot];
-        if slot.fill.n_tokens > 0 || slot.cut {
-            self.runner.clear(slot.seq);
-        }
-        slot.forget();
-    }
-
-    /// Sets the sequence in `slot` back to the head of the queue, with its answer so far as part of what it needs.
-    pub fn preempt(&mut self, slot: usize) {
-        // It comes back soon, and goes on from here.
-        self.save_answer(slot);
-        self.clear(slot);
-        if let Some(sequence) = self.slots[slot].occupant.take() {
-            tracing::debug!(id = sequence.id(), tokens = sequence.n_tokens, "set back to the queue to make room");
-            self.metrics.preempted();
-            self.waiting.push_front(sequence);
-        }
-    }
-
-    /// Ends the sequence in `slot`, if there is one. What it has in the cache stays for others, unless its client asked for
-    /// no cache.
-    pub fn end(&mut self, slot: usize, ending: Ending) {
-        if matches!(ending, Ending::Finished(_)) {
-            self.save_answer(slot);
-        }
-        let Some(mut sequence) = self.slots[slot].occupant.take() else { return };
-        if sequence.cache_prompt {
-            let place = &mut self.slots[slot];
-            place.left = std::mem::take(&mut sequence.items);
-            place.left.truncate(place.fill.n_items);
-        } else {
-            self.clear(slot);
-        }
+    /// Takes the sequence out of `slot`, for good. What it has in the cache stays for others.
+    pub fn release(&mut self, slot: usize) -> Option<Box<Sequence>> {
+        let place = &mut self.slots[slot];
+        let mut sequence = place.occupant.take()?;
+        place.reserve = 0;
+        place.left = std::mem::take(&mut sequence.items);
+        place.left.truncate(place.fill.n_items);
         self.pressure = Pressure::NONE;
-        self.close(sequence, ending);
+        Some(sequence)
     }
 
-    fn close(&mut self, sequence: Box<Sequence>, ending: Ending) {
-        self.ended.push(sequence.end(ending, &self.metrics));
+    /// What gives way because `n_rows` had no room.
+    pub fn relieve(&mut self, n_rows: usize) -> Relief {
+        self.observe(&Gallery::EMPTY);
+        let relief = relieve(&self.states, n_rows);
+        match relief {
+            Relief::DropDrafts => self.pressure.hold_drafts = true,
+            Relief::Preempt(_) => self.pressure.hold_admission = true,
+            Relief::SmallerChunks(n) => self.pressure.prefill_cap = n,
+            Relief::Evict(_) | Relief::End { .. } | Relief::Nothing => {}
+        }
+        relief
     }
 
-    /// Shows the state of the engine, then sends the terminal events: who reads one finds the picture up to date.
-    pub fn publish(&mut self) {
-        let (slots, n_queued, n_steps) = (&self.slots, self.waiting.len(), self.n_steps);
-        let n_ctx = self.fixed.facts.n_ctx;
-        self.shown.stats.send_modify(|picture| stats::draw(picture, slots, n_queued, n_steps));
-        let gauges = EngineGauges { n_queued, n_active: slots.n_active(), n_fill: slots.n_fill(), n_ctx };
-        self.metrics.set_engine(gauges);
-        self.publish_cache();
-        self.ended.drain(..).for_each(|(sink, terminal)| sink.end(terminal));
+    /// Memory ran out in a call over `parts`. The newest of them gives way if it was there the last
+    /// time too, for the sake of the others.
+    pub fn ran_out_of_memory(&mut self, parts: &[PlannedPart]) -> Option<usize> {
+        let newest = parts.iter().map(|part| part.slot).max_by_key(|&slot| self.serial(slot));
+        let again = |slot: &usize| self.slots[*slot].occupant.as_ref().is_some_and(|s| s.out_of_memory);
+        let ends = newest.filter(again);
+        for part in parts {
+            if let Some(sequence) = &mut self.slots[part.slot].occupant {
+                sequence.out_of_memory = true;
+            }
+        }
+        ends
+    }
+
+    /// Prefill goes on in smaller chunks than the `n_rows` that were too many.
+    pub fn shrink_chunks(&mut self, n_rows: usize) {
+        let smaller = (n_rows / 2).max(MIN_CHUNK_TOKENS);
+        self.pressure.prefill_cap = self.pressure.prefill_cap.min(smaller);
+    }
+
+    fn serial(&self, slot: usize) -> Option<u64> {
+        self.slots[slot].occupant.as_ref().map(|sequence| sequence.serial)
+    }
+
+    fn observe(&mut self, encoded: &Gallery) {
+        self.states.clear();
+        self.states.extend(self.slots.iter().map(|slot| SlotState::of(slot, encoded)));
     }
 }

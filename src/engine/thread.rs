@@ -1,6 +1,13 @@
 //! The engine thread: start-up, the command loop, an orderly stop, and what is left when it dies.
 //!
-//! A std thread, because a model is bound to the thread that made it and because nothing here may await.
+//! A std thread, because a model is bound to the thread that made it and because nothing here may
+//! await.
+
+mod engine_core;
+pub mod handle;
+mod published;
+pub mod stats;
+mod watchdog;
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,31 +16,27 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::EngineError;
-use super::error::{EngineStartError, RunnerError};
-use super::gallery::Gallery;
-use super::handle::{self, Command, Fixed, Handle, Health};
-use super::lost::Lost;
-use super::prefix::cache::PrefixCache;
-use super::prefix::{CacheView, PrefixSettings};
-use super::pulse::Pulse;
-use super::runner::{ModelRunner, RunnerFacts};
-use super::scheduler::{Scheduler, Shown};
-use super::stats::EngineStats;
+use crate::engine::lost::Lost;
+use crate::engine::prefix::cache::{CacheView, PrefixCache, PrefixSettings};
+use crate::engine::request::error::{EngineError, EngineStartError, RunnerError};
+use crate::engine::runner::{Loaded, RunnerFacts};
+use crate::engine::scheduler::state::Limits;
+use crate::engine::sequence::context::EngineContext;
+use crate::engine::vision::encoder_cache::Gallery;
+use engine_core::{CoreParts, EngineCore};
+use handle::{Command, Handle, Health};
+use published::Published;
+use stats::EngineStats;
+use watchdog::Watchdog;
+
 use crate::config::Profile;
 use crate::telemetry::Metrics;
-use crate::text::Tokenizer;
 
-/// How long a stop waits for the step that runs when the grace is over. A longer one hangs in the device.
+/// How long a stop waits for the step that runs when the grace is over. A longer one hangs in the
+/// device.
 const LAST_STEP: Duration = Duration::from_secs(10);
-/// Grace periods beyond it are cut: a point in time must not overflow.
+/// Grace periods beyond it are shortened: a point in time must not overflow.
 const MAX_GRACE: Duration = Duration::from_secs(24 * 3600);
-
-/// A model that is ready to run, made on the engine thread.
-pub struct Loaded {
-    pub runner: Box<dyn ModelRunner>,
-    pub tokenizer: Tokenizer,
-}
 
 /// What the engine needs to know beside the runner's facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +74,8 @@ pub enum Shutdown {
 pub struct Engine;
 
 impl Engine {
-    /// Starts the thread, makes the model on it with `factory` and waits until it is loaded. Blocks, so call it outside of
-    /// the runtime or through `spawn_blocking`.
+    /// Starts the thread, makes the model on it with `factory` and waits until it is loaded.
+    /// Blocks, so call it outside of the runtime or through `spawn_blocking`.
     pub fn spawn<F, E>(
         factory: F,
         settings: EngineSettings,
@@ -107,7 +110,8 @@ impl Engine {
             match loaded {
                 Err(error) => drop(ready_sender.send(Err(error))),
                 Ok(loaded) => {
-                    let (handle, thread) = EngineThread::new(loaded, (settings, cache), metrics, stop_receiver);
+                    let parts = ThreadParts { loaded, settings, cache, metrics, stop: stop_receiver };
+                    let (handle, thread) = EngineThread::new(parts);
                     // If the starter is gone, so is the handle, and the loop below ends at once.
                     drop(ready_sender.send(Ok(handle)));
                     thread.run();
@@ -126,7 +130,17 @@ impl Engine {
     }
 }
 
-/// Facts that the batch builder counts on: every sequence has its decode row and its output in each step.
+fn limits(facts: &RunnerFacts, settings: &EngineSettings) -> Limits {
+    Limits {
+        n_ctx: facts.n_ctx,
+        n_batch: facts.n_batch,
+        n_ubatch: facts.n_ubatch,
+        prefill_chunk: settings.prefill_chunk_tokens.max(1),
+    }
+}
+
+/// Facts that the scheduler counts on: every sequence has its decode row and its output in each
+/// step.
 fn check(facts: &RunnerFacts) -> Result<(), EngineStartError> {
     let RunnerFacts { n_ctx, n_seq_max, n_batch, n_outputs_max, .. } = *facts;
     let wrong = if n_seq_max == 0 || n_ctx < 2 {
@@ -141,7 +155,8 @@ fn check(facts: &RunnerFacts) -> Result<(), EngineStartError> {
     Err(EngineStartError::Facts(wrong))
 }
 
-/// Waits for the end of the thread. Dropping it lets the thread end by itself, with the last handle.
+/// Waits for the end of the thread. Dropping it lets the thread end by itself, with the last
+/// handle.
 pub struct Joiner {
     thread: std::thread::JoinHandle<()>,
     /// Point in time at which running generations fail.
@@ -158,8 +173,8 @@ impl Joiner {
         self.shutdown_unless(grace, &mut nobody).await
     }
 
-    /// As `shutdown`, for somebody impatient: the first message of `hurry` ends the grace, the second also the wait for the
-    /// step that runs.
+    /// As `shutdown`, for somebody impatient: the first message of `hurry` ends the grace, the
+    /// second also the wait for the step that runs.
     pub async fn shutdown_unless(mut self, grace: Duration, hurry: &mut mpsc::Receiver<()>) -> Shutdown {
         let grace = grace.min(MAX_GRACE);
         let mut lost = self.lost.watch();
@@ -197,12 +212,14 @@ impl Joiner {
     fn stop_at(&self, deadline: Instant) {
         self.stop.send_replace(Some(deadline));
         if let Some(commands) = self.commands.upgrade() {
-            // The channel has a place for one. If it is full or closed, the thread looks at the deadline anyway.
+            // The channel has a place for one. If it is full or closed, the thread looks at the
+            // deadline anyway.
             let _ = commands.try_send(Command::Wake);
         }
     }
 
-    /// Resolves with the reason when the engine dies of a panic or a device error; never on an orderly stop.
+    /// Resolves with the reason when the engine dies of a panic or a device error; never on an
+    /// orderly stop.
     pub async fn died(&self) -> String {
         handle::died(self.health.clone(), self.lost.watch()).await
     }
@@ -219,9 +236,18 @@ async fn ended(health: &mut watch::Receiver<Health>) {
     while health.changed().await.is_ok() {}
 }
 
+/// What the thread is made of.
+struct ThreadParts {
+    loaded: Loaded,
+    settings: EngineSettings,
+    cache: PrefixSettings,
+    metrics: Metrics,
+    stop: watch::Receiver<Option<Instant>>,
+}
+
 /// What the thread owns. Fields are dropped in order: `health` last, when the model is gone.
 struct EngineThread {
-    scheduler: Scheduler,
+    core: EngineCore,
     commands: mpsc::Receiver<Command>,
     stop: watch::Receiver<Option<Instant>>,
     deadline: Option<Instant>,
@@ -229,30 +255,32 @@ struct EngineThread {
 }
 
 impl EngineThread {
-    fn new(
-        loaded: Loaded,
-        (settings, cache): (EngineSettings, PrefixSettings),
-        metrics: Metrics,
-        stop: watch::Receiver<Option<Instant>>,
-    ) -> (Handle, EngineThread) {
+    fn new(parts: ThreadParts) -> (Handle, EngineThread) {
+        let ThreadParts { loaded, settings, cache, metrics, stop } = parts;
         let Loaded { runner, tokenizer } = loaded;
         let facts = runner.facts().clone();
         let n_places = facts.n_seq_max + settings.queue_capacity;
-        // A message for every accepted request, and one to wake the thread: sending never fails for lack of room.
+        // A message for every accepted request, and one to wake the thread: sending never fails for
+        // lack of room.
         let (commands, receiver) = mpsc::channel(n_places + 1);
         let (health_sender, health) = watch::channel(Health::Ok);
         let (stats_sender, stats) = watch::channel(EngineStats::of(&facts));
-        let fixed = Arc::new(Fixed { facts, tokenizer });
-        let chunk = settings.prefill_chunk_tokens.max(1);
-        let pulse = Arc::new(Pulse::new());
+        let context = Arc::new(EngineContext { facts, tokenizer });
+        let watchdog = Arc::new(Watchdog::new());
         let (cache_sender, cache_view) = watch::channel(Arc::new(CacheView::default()));
-        let shown = Shown { stats: stats_sender, cache: cache_sender, pulse: Arc::clone(&pulse) };
-        let prefix = PrefixCache::open(cache, &fixed.facts);
-        let gallery = Gallery::new(settings.picture_cache_bytes);
-        let scheduler = Scheduler::new(runner, Arc::clone(&fixed), (chunk, prefix, gallery), metrics, shown);
+        let published = Published { stats: stats_sender, cache: cache_sender, watchdog: Arc::clone(&watchdog) };
+        let core = EngineCore::new(CoreParts {
+            runner,
+            limits: limits(&context.facts, &settings),
+            prefix: PrefixCache::open(cache, &context.facts),
+            encoder_cache: Gallery::new(settings.picture_cache_bytes),
+            context: Arc::clone(&context),
+            metrics,
+            published,
+        });
         let places = Arc::new(Semaphore::new(n_places));
-        let thread = EngineThread { scheduler, commands: receiver, stop, deadline: None, health: health_sender };
-        (Handle { commands, places, fixed, health, lost: Lost::new(), stats, cache: cache_view, pulse }, thread)
+        let thread = EngineThread { core, commands: receiver, stop, deadline: None, health: health_sender };
+        (Handle { commands, places, context, health, lost: Lost::new(), stats, cache: cache_view, watchdog }, thread)
     }
 
     fn run(mut self) {
@@ -264,25 +292,26 @@ impl EngineThread {
         tracing::error!(reason, "the engine stopped");
         self.health.send_replace(Health::Dead(reason));
         self.commands.close();
-        // What a panic left behind may be inconsistent. Sinks that this does not reach end when they are dropped.
+        // What a panic left behind may be inconsistent. Sinks that this does not reach end when
+        // they are dropped.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            self.scheduler.fail_all(&EngineError::Dead);
-            self.scheduler.publish();
+            self.core.fail_all(&EngineError::Dead);
+            self.core.publish();
         }));
         while let Some(command) = self.commands.blocking_recv() {
             drop(command);
         }
         // The runner of a lost device may panic once more in its destructor.
-        let EngineThread { scheduler, health, .. } = self;
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(scheduler)));
+        let EngineThread { core, health, .. } = self;
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(core)));
         drop(health);
     }
 
     /// Runs until the last handle is gone or a stop is done. An error is the death of the engine.
     fn serve(&mut self) -> Result<(), RunnerError> {
-        self.scheduler.publish();
+        self.core.publish();
         loop {
-            if self.scheduler.is_idle() {
+            if self.core.is_idle() {
                 match self.commands.blocking_recv() {
                     None => return Ok(()),
                     Some(command) => self.take(command),
@@ -292,14 +321,14 @@ impl EngineThread {
                 self.take(command);
             }
             self.check_stop();
-            self.scheduler.advance()?;
+            self.core.advance()?;
         }
     }
 
     fn take(&mut self, command: Command) {
         match command {
-            Command::Submit(sequence) => self.scheduler.accept(sequence),
-            Command::ClearCache => self.scheduler.clear_cache(),
+            Command::Submit(sequence) => self.core.accept(sequence),
+            Command::ClearCache => self.core.clear_cache(),
             Command::Wake => {}
         }
     }
@@ -310,10 +339,10 @@ impl EngineThread {
             self.deadline = *self.stop.borrow_and_update();
             self.health.send_replace(Health::Stopping);
             self.commands.close();
-            self.scheduler.stop_accepting();
+            self.core.stop_accepting();
         }
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            self.scheduler.fail_all(&EngineError::Stopping);
+            self.core.fail_all(&EngineError::Stopping);
         }
     }
 }

@@ -137,7 +137,7 @@ impl ModelRunner for LlamaRunner {
         self.vision.as_mut().ok_or(blind)?.encode(picture)
     }
 
-    fn step_seeing(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError> {
+    fn step_with_images(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError> {
         self.wait();
         self.outputs.clear();
         if !self.acceptable(rows) || !self.batch.fill(rows, gallery) {

@@ -147,13 +147,13 @@ fn narrow(profile: &mut Profile) {
 }
 
 async fn started(name: &str) -> Running {
-    let seeing = || FakeRunner::saying("</think>seen").seeing(64);
+    let seeing = || FakeRunner::saying("</think>seen").with_vision(64);
     let out_of_memory = Fault::Error(RunnerErrorKind::OutOfMemory);
     let server = match name {
         "plain" => start(scripted()).await,
         "hybrid" => start(FakeRunner::saying("</think>hello").verifying(3)).await,
         // Requests with several choices leave behind what depends on which of them came first.
-        "several" => start(scripted().seeing(64)).await,
+        "several" => start(scripted().with_vision(64)).await,
         "rich" | "several_rich" => start(FakeRunner::function(rich)).await,
         "drafting" => start_with(drafting(), |profile| profile.speculative.adaptive = false).await,
         "keyed" => start_with(scripted(), keyed).await,

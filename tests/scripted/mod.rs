@@ -75,7 +75,7 @@ pub fn request_of(prompt: Vec<Token>) -> GenerationRequest {
         ignore_eos: false,
         logprobs: None,
         cache_prompt: true,
-        cache: CacheUse::UNMARKED,
+        cache: CacheUse::NO_BREAKPOINTS,
         progress: false,
         show_control: false,
         speculative: SpeculativeParams::OFF,

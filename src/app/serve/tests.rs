@@ -50,7 +50,7 @@ fn submit(handle: &Handle) -> EventStream {
         ignore_eos: false,
         logprobs: None,
         cache_prompt: true,
-        cache: CacheUse::UNMARKED,
+        cache: CacheUse::NO_BREAKPOINTS,
         progress: false,
         show_control: false,
         speculative: SpeculativeParams::OFF,

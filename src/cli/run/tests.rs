@@ -45,7 +45,7 @@ fn text(stream: &mpsc::Receiver<Vec<u8>>) -> String {
 
 async fn conversation(answers: &[(&str, &str)], system: Option<&str>) -> (Conversation, Joiner) {
     let answers = answers.iter().map(|(prompt, answer)| ((*prompt).to_owned(), (*answer).to_owned())).collect();
-    let runner = FakeRunner::scripted(answers).seeing(64);
+    let runner = FakeRunner::scripted(answers).with_vision(64);
     let settings = EngineSettings { queue_capacity: 2, prefill_chunk_tokens: 64, picture_cache_bytes: 0 };
     let spawn = move || Engine::spawn(move || Ok::<_, String>(runner.loaded()), settings, Metrics::new());
     let (handle, joiner) = tokio::task::spawn_blocking(spawn).await.unwrap().unwrap();

@@ -1,28 +1,33 @@
-//! Where a state is saved while a prompt is processed, and what a saved state is likely to be good for.
+//! Where a state is saved while a prompt is processed, and what a saved state is likely to be good
+//! for.
 //!
-//! Pure: the prompt's length and its marks in, places out. The same prompt always gets the same places, with and without a
-//! cache, so that a restored run computes the very steps of a cold one from there on.
+//! Pure: the prompt's length and its breakpoints in, places out. The same prompt always gets the
+//! same places, with and without a cache, so that a restored run computes the very steps of a cold
+//! one from there on.
 
-use crate::engine::picture::PictureRow;
-use crate::engine::request::{Mark, MarkKind, PromptItem, whole};
+use crate::engine::request::breakpoint::{Breakpoint, BreakpointKind};
+use crate::engine::request::item::{PromptItem, whole};
+use crate::engine::vision::picture::PictureRow;
 
-/// Messages at the end of a prompt before each of which a state is saved, however close they are: what clients edit.
+/// Messages at the end of a prompt before each of which a state is saved, however close they are:
+/// what clients edit.
 const LAST_MESSAGES: usize = 4;
 
-/// Distances before the end of a prompt, each rounded down to a multiple of itself: an edit near the end, of a prompt without
-/// marks, recomputes about as much as it is away.
+/// Distances before the end of a prompt, each rounded down to a multiple of itself: an edit near
+/// the end, of a prompt without breakpoints, recomputes about as much as it is away.
 const TAIL_STEPS: [usize; 3] = [128, 512, 2048];
 
 /// Finest automatic spacing.
 const MIN_INTERVAL: usize = 128;
-/// A model of attention alone can be cut back anywhere, so states only matter where its rows have left the cache; shorter steps
-/// would slow its prefill for little.
+/// A model of attention alone can be truncated anywhere, so states only matter where its rows have
+/// left the cache; shorter steps would slow its prefill for little.
 const ATTENTION_INTERVAL: usize = 2048;
-/// The share of the budget that the states of one full context may take by the automatic spacing: a quarter.
+/// The share of the budget that the states of one full context may take by the automatic spacing: a
+/// quarter.
 const INTERVAL_SHARE: u64 = 4;
 
-/// Spacing of the states of a prompt without marks: as fine as a full context of them fits a quarter of `budget`, a power of
-/// two, at least 128 tokens.
+/// Spacing of the states of a prompt without breakpoints: as fine as a full context of them fits a
+/// quarter of `budget`, a power of two, at least 128 tokens.
 pub fn interval_tokens(n_ctx: usize, point_bytes: u64, budget: u64) -> usize {
     if point_bytes == 0 {
         return ATTENTION_INTERVAL;
@@ -32,61 +37,63 @@ pub fn interval_tokens(n_ctx: usize, point_bytes: u64, budget: u64) -> usize {
     n_ctx.div_ceil(n_points).next_power_of_two().max(MIN_INTERVAL)
 }
 
-/// Places in a prompt, ascending, each in `1..items.len()`: the last one leaves one item to process. `interval` is in items.
-/// None lies inside a picture; there is one after each.
-pub fn plan(items: &[PromptItem], marks: &[Mark], interval: usize) -> Vec<Mark> {
+/// Places in a prompt, ascending, each in `1..items.len()`: the last one leaves one item to
+/// process. `interval` is in items. None lies inside a picture; there is one after each.
+pub fn plan(items: &[PromptItem], breakpoints: &[Breakpoint], interval: usize) -> Vec<Breakpoint> {
     let Some(last) = items.len().checked_sub(1).filter(|last| *last > 0) else { return Vec::new() };
-    let mut places: Vec<Mark> = spaced(marks, interval).filter(|mark| (1..=last).contains(&mark.at)).collect();
+    let mut places: Vec<Breakpoint> =
+        spaced(breakpoints, interval).filter(|breakpoint| (1..=last).contains(&breakpoint.at)).collect();
     places.extend((1..).map(|i| i * interval.max(1)).take_while(|at| *at < last).map(grid));
     let steps = TAIL_STEPS.iter().filter(|step| **step < interval);
     places.extend(steps.map(|step| last.saturating_sub(*step) / step * step).filter(|at| *at > 0).map(grid));
-    places.push(Mark { at: last, kind: MarkKind::PromptEnd });
+    places.push(Breakpoint { at: last, kind: BreakpointKind::PromptEnd });
     places.iter_mut().for_each(|place| place.at = whole(items, place.at));
     places.retain(|place| place.at > 0);
     let ends = items[..last].iter().zip(1..).filter(|(item, _)| item.picture().is_some_and(PictureRow::is_last));
-    places.extend(ends.map(|(_, at)| Mark { at, kind: MarkKind::Picture }));
-    places.sort_by_key(|mark| (mark.at, std::cmp::Reverse(likelihood(mark.kind))));
-    places.dedup_by_key(|mark| mark.at);
+    places.extend(ends.map(|(_, at)| Breakpoint { at, kind: BreakpointKind::Picture }));
+    places.sort_by_key(|breakpoint| (breakpoint.at, std::cmp::Reverse(likelihood(breakpoint.kind))));
+    places.dedup_by_key(|breakpoint| breakpoint.at);
     places
 }
 
-fn grid(at: usize) -> Mark {
-    Mark { at, kind: MarkKind::Grid }
+fn grid(at: usize) -> Breakpoint {
+    Breakpoint { at, kind: BreakpointKind::Grid }
 }
 
-/// The marks worth a state: all but messages in the middle of a long conversation that follow another place too closely.
-fn spaced(marks: &[Mark], interval: usize) -> impl Iterator<Item = Mark> + '_ {
-    let n_messages = marks.iter().filter(|mark| mark.kind == MarkKind::Message).count();
+/// The breakpoints worth a state: all but messages in the middle of a long conversation that follow
+/// another place too closely.
+fn spaced(breakpoints: &[Breakpoint], interval: usize) -> impl Iterator<Item = Breakpoint> + '_ {
+    let n_messages = breakpoints.iter().filter(|breakpoint| breakpoint.kind == BreakpointKind::Message).count();
     let (mut seen, mut before) = (0, 0);
-    marks.iter().copied().filter(move |mark| {
-        let recent = match mark.kind {
-            MarkKind::Message => {
+    breakpoints.iter().copied().filter(move |breakpoint| {
+        let recent = match breakpoint.kind {
+            BreakpointKind::Message => {
                 seen += 1;
                 seen + LAST_MESSAGES > n_messages
             }
-            MarkKind::Thinking | MarkKind::ThinkingEnd => seen + LAST_MESSAGES > n_messages,
+            BreakpointKind::Thinking | BreakpointKind::ThinkingEnd => seen + LAST_MESSAGES > n_messages,
             _ => true,
         };
-        let keep = recent || mark.at >= before + interval;
+        let keep = recent || breakpoint.at >= before + interval;
         if keep {
-            before = mark.at;
+            before = breakpoint.at;
         }
         keep
     })
 }
 
 /// How likely a prompt is to go on from such a place, against a place without meaning.
-pub(super) fn likelihood(kind: MarkKind) -> u32 {
+pub(super) fn likelihood(kind: BreakpointKind) -> u32 {
     match kind {
-        MarkKind::System => 16,
-        MarkKind::Turn => 12,
-        MarkKind::AnswerEnd => 8,
-        MarkKind::PromptEnd | MarkKind::Message => 6,
+        BreakpointKind::System => 16,
+        BreakpointKind::Turn => 12,
+        BreakpointKind::AnswerEnd => 8,
+        BreakpointKind::PromptEnd | BreakpointKind::Message => 6,
         // Pictures are dear: their encoding is saved with their rows.
-        MarkKind::Picture => 5,
-        MarkKind::ThinkingEnd => 3,
-        MarkKind::Thinking => 2,
-        MarkKind::Grid => 1,
+        BreakpointKind::Picture => 5,
+        BreakpointKind::ThinkingEnd => 3,
+        BreakpointKind::Thinking => 2,
+        BreakpointKind::Grid => 1,
     }
 }
 
@@ -95,7 +102,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::picture::{Grid, PictureKey};
+    use crate::engine::vision::picture::{Grid, PictureKey};
     use crate::units::Token;
 
     fn words(n: usize) -> Vec<PromptItem> {
@@ -106,8 +113,8 @@ mod tests {
         PictureRow::all(PictureKey::new(1), Grid { nx, ny }).map(PromptItem::Picture).collect()
     }
 
-    fn at(places: &[Mark]) -> Vec<usize> {
-        places.iter().map(|mark| mark.at).collect()
+    fn at(places: &[Breakpoint]) -> Vec<usize> {
+        places.iter().map(|breakpoint| breakpoint.at).collect()
     }
 
     #[test]
@@ -121,10 +128,10 @@ mod tests {
     /// Users lost every early state to those of one long prompt's end.
     #[test]
     fn the_system_prompt_and_the_last_messages_always_have_a_place() {
-        let mut marks = vec![Mark { at: 300, kind: MarkKind::System }];
-        marks.extend((1..60).map(|i| Mark { at: 300 + i * 50, kind: MarkKind::Message }));
-        marks.push(Mark { at: 3300, kind: MarkKind::Turn });
-        let places = at(&plan(&words(3304), &marks, 1024));
+        let mut breakpoints = vec![Breakpoint { at: 300, kind: BreakpointKind::System }];
+        breakpoints.extend((1..60).map(|i| Breakpoint { at: 300 + i * 50, kind: BreakpointKind::Message }));
+        breakpoints.push(Breakpoint { at: 3300, kind: BreakpointKind::Turn });
+        let places = at(&plan(&words(3304), &breakpoints, 1024));
         for place in [300, 3300, 3250, 3200, 3150, 3100, 3303] {
             assert!(places.contains(&place), "{place} in {places:?}");
         }
@@ -134,17 +141,17 @@ mod tests {
     #[test]
     fn there_is_a_place_after_each_picture_and_none_inside() {
         let prompt = [words(100), picture(10, 10), words(2), picture(3, 3), picture(2, 2), words(20)].concat();
-        let mark = |at| Mark { at, kind: MarkKind::Message };
-        let places = plan(&prompt, &[mark(90), mark(150), mark(211)], 128);
-        let found: Vec<_> = places.iter().map(|mark| (mark.at, mark.kind)).collect();
-        let picture = |at| (at, MarkKind::Picture);
+        let breakpoint = |at| Breakpoint { at, kind: BreakpointKind::Message };
+        let places = plan(&prompt, &[breakpoint(90), breakpoint(150), breakpoint(211)], 128);
+        let found: Vec<_> = places.iter().map(|breakpoint| (breakpoint.at, breakpoint.kind)).collect();
+        let picture = |at| (at, BreakpointKind::Picture);
         let expected = [
-            (90, MarkKind::Message),
-            (100, MarkKind::Message),
+            (90, BreakpointKind::Message),
+            (100, BreakpointKind::Message),
             picture(200),
-            (211, MarkKind::Message),
+            (211, BreakpointKind::Message),
             picture(215),
-            (234, MarkKind::PromptEnd),
+            (234, BreakpointKind::PromptEnd),
         ];
         assert_eq!(found, expected);
     }
@@ -163,11 +170,11 @@ mod tests {
         #[test]
         fn places_are_ordered_and_leave_something_to_do(
             n in 0usize..5000,
-            marks in prop::collection::btree_set(0usize..6000, 0..40),
+            breakpoints in prop::collection::btree_set(0usize..6000, 0..40),
             interval in 1usize..3000,
         ) {
-            let marks: Vec<Mark> = marks.into_iter().map(|at| Mark { at, kind: MarkKind::Message }).collect();
-            let places = at(&plan(&words(n), &marks, interval));
+            let breakpoints: Vec<Breakpoint> = breakpoints.into_iter().map(|at| Breakpoint { at, kind: BreakpointKind::Message }).collect();
+            let places = at(&plan(&words(n), &breakpoints, interval));
             prop_assert!(places.windows(2).all(|w| w[0] < w[1]));
             prop_assert!(places.iter().all(|at| (1..n).contains(at)));
             prop_assert_eq!(places.last().copied(), (n > 1).then(|| n - 1));

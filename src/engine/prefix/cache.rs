@@ -1,5 +1,5 @@
-//! The prefix cache as the scheduler uses it: what to begin a request from, what to save, and why something was processed
-//! again.
+//! The prefix cache as the scheduler uses it: what to begin a request from, what to save, and why
+//! something was processed again.
 //!
 //! Without host memory for it (`ram_bytes` 0) it is off, and everything here says so.
 
@@ -8,21 +8,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::request::{Mark, MarkKind, PromptItem, Restored};
-use super::super::runner::{RunnerFacts, Saved};
-use super::super::sequence::Extent;
 use super::boundary;
 use super::disk::Disk;
 use super::key::Fingerprint;
-use super::store::{Fetch, Place, State, Store, StoreTotals};
-use super::tree::{NodeId, OnDisk, Part, ROOT, Walk};
-use crate::engine::state_bytes::StateBytes;
+use super::store::{Fetch, InsertPoint, Store, StoreTotals};
+use super::tree::{Node, NodeId, OnDisk, Part, PrefixMatch, ROOT};
+use crate::engine::request::breakpoint::{Breakpoint, BreakpointKind};
+use crate::engine::request::event::Restored;
+use crate::engine::request::item::Extent;
+use crate::engine::request::item::PromptItem;
+use crate::engine::runner::state_bytes::StateBytes;
+use crate::engine::runner::{RunnerFacts, Saved};
 use crate::units::Token;
 
-/// Requests whose story is remembered.
+/// Requests that are remembered.
 const N_RECENT: usize = 32;
 
-/// Nodes that a picture of the cache lists.
+/// Nodes that a view of the cache lists.
 const N_LISTED: usize = 1000;
 
 /// What the prefix cache may use.
@@ -31,7 +33,7 @@ pub struct PrefixSettings {
     /// Host memory for saved states; 0: off.
     pub ram_bytes: u64,
     pub disk: Option<DiskSettings>,
-    /// Tokens between states of a prompt without marks; `None`: by their size.
+    /// Tokens between states of a prompt without breakpoints; `None`: by their size.
     pub interval_tokens: Option<usize>,
     pub fingerprint: Fingerprint,
     /// Every so many restores, process the prompt again instead and compare; `None`: never.
@@ -62,7 +64,7 @@ pub struct NodeView {
     pub parent: u64,
     /// Tokens from the beginning of the prompt.
     pub n_tokens: usize,
-    pub kind: MarkKind,
+    pub kind: BreakpointKind,
     pub hits: u32,
     pub ram_bytes: u64,
     pub disk_bytes: u64,
@@ -74,14 +76,14 @@ pub struct NodeView {
 
 /// How one request began.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Story {
+pub struct RecentRequest {
     pub id: String,
     pub n_prompt: usize,
     pub n_cached: usize,
     pub restored: Restored,
 }
 
-/// A picture of the cache, for `GET /cache`.
+/// The cache as it is, for `GET /cache`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CacheView {
     pub on: bool,
@@ -98,7 +100,7 @@ pub struct CacheView {
     /// The first thousand.
     pub nodes: Vec<NodeView>,
     /// The last requests, oldest first.
-    pub recent: Vec<Story>,
+    pub recent: Vec<RecentRequest>,
 }
 
 /// Outcomes of comparing a saved state with one computed anew.
@@ -117,15 +119,16 @@ pub(in crate::engine) struct PrefixCache {
     interval: usize,
     point_bytes: u64,
     disk_off: Option<String>,
-    recent: VecDeque<Story>,
-    n_stories: u64,
+    recent: VecDeque<RecentRequest>,
+    n_remembered: u64,
     n_restores: u64,
     pub checks: Checks,
-    shown: Option<(u64, u64, Checks)>,
+    published: Option<(u64, u64, Checks)>,
 }
 
 impl PrefixCache {
-    /// Opens the disk tier too, where there is one; a folder that cannot be used is logged and does without.
+    /// Opens the disk tier too, where there is one; a folder that cannot be used is logged and does
+    /// without.
     pub fn open(settings: PrefixSettings, facts: &RunnerFacts) -> PrefixCache {
         let point_bytes = facts.point_bytes;
         let on = settings.ram_bytes > 0 && point_bytes.is_some();
@@ -156,10 +159,10 @@ impl PrefixCache {
             settings,
             disk_off,
             recent: VecDeque::new(),
-            n_stories: 0,
+            n_remembered: 0,
             n_restores: 0,
             checks: Checks::default(),
-            shown: None,
+            published: None,
         }
     }
 
@@ -167,9 +170,10 @@ impl PrefixCache {
         self.store.is_some()
     }
 
-    /// Where a prompt is cut into steps so that states can be saved; nowhere while the cache is off.
-    pub fn cuts(&self, items: &[PromptItem], marks: &[Mark]) -> Vec<Mark> {
-        if self.is_on() { boundary::plan(items, marks, self.interval) } else { Vec::new() }
+    /// Where chunks of a prompt end so that states can be saved; nowhere while the cache is
+    /// off.
+    pub fn chunk_boundaries(&self, items: &[PromptItem], breakpoints: &[Breakpoint]) -> Vec<Breakpoint> {
+        if self.is_on() { boundary::plan(items, breakpoints, self.interval) } else { Vec::new() }
     }
 
     /// A request comes in for the first time.
@@ -180,7 +184,7 @@ impl PrefixCache {
     }
 
     /// See `Store::find`.
-    pub fn find(&self, items: &[PromptItem], limit: usize, kept: u32) -> (Walk, Vec<NodeId>) {
+    pub fn find(&self, items: &[PromptItem], limit: usize, kept: u32) -> (PrefixMatch, Vec<NodeId>) {
         self.store.as_ref().map(|store| store.find(items, limit, kept)).unwrap_or_default()
     }
 
@@ -193,10 +197,10 @@ impl PrefixCache {
         self.store.as_ref().and_then(|store| store.tree().get(node)).map_or(Extent::default(), |node| node.end)
     }
 
-    /// Was there a state beyond `n_items` along a walk that had to go.
-    pub fn lost_beyond(&self, walk: &Walk, n_items: usize) -> bool {
+    /// Was there a state beyond `n_items` along a match that had to go.
+    pub fn lost_beyond(&self, matched: &PrefixMatch, n_items: usize) -> bool {
         let node = |id: &NodeId| self.store.as_ref().and_then(|store| store.tree().get(*id));
-        walk.nodes.iter().filter_map(node).any(|node| node.end.n_items > n_items && node.evicted)
+        matched.nodes.iter().filter_map(node).any(|node| node.end.n_items > n_items && node.evicted)
     }
 
     /// A restore is over, or given up.
@@ -225,15 +229,15 @@ impl PrefixCache {
     }
 
     /// Where the state after `items` would go; `None`: nowhere, or it is there.
-    pub fn place(&mut self, items: &[PromptItem]) -> Option<Place> {
+    pub fn place(&mut self, items: &[PromptItem]) -> Option<InsertPoint> {
         let point_bytes = self.point_bytes;
         self.store.as_mut()?.place(items, point_bytes)
     }
 
-    pub fn insert(&mut self, place: Place, items: &[PromptItem], kind: MarkKind, saved: Saved) {
+    pub fn insert(&mut self, place: InsertPoint, items: &[PromptItem], kind: BreakpointKind, saved: Saved) {
         let Some(store) = &mut self.store else { return };
         self.point_bytes = saved.point.len() as u64;
-        if !store.insert(place, items, kind, (saved.point, saved.rows)) {
+        if !store.insert(place, items, kind, saved) {
             tracing::debug!(tokens = items.len(), "a state was not saved: it is larger than the budget of the cache");
         }
     }
@@ -261,12 +265,12 @@ impl PrefixCache {
     }
 
     /// Remembers how a request began.
-    pub fn tell(&mut self, story: Story) {
+    pub fn remember(&mut self, request: RecentRequest) {
         if self.recent.len() == N_RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(story);
-        self.n_stories += 1;
+        self.recent.push_back(request);
+        self.n_remembered += 1;
     }
 
     /// Bytes in host memory and on disk, and the number of nodes.
@@ -278,10 +282,10 @@ impl PrefixCache {
         self.store.as_ref().map(Store::totals).unwrap_or_default()
     }
 
-    /// A picture, where anything has changed since the last one.
-    pub fn picture(&mut self) -> Option<CacheView> {
-        let version = (self.store.as_ref().map_or(0, Store::version), self.n_stories, self.checks);
-        if self.shown.replace(version) == Some(version) {
+    /// The cache as it is, where anything has changed since the last one.
+    pub fn view(&mut self) -> Option<CacheView> {
+        let version = (self.store.as_ref().map_or(0, Store::version), self.n_remembered, self.checks);
+        if self.published.replace(version) == Some(version) {
             return None;
         }
         let (ram_bytes, disk_bytes, n_nodes) = self.sizes();
@@ -303,12 +307,12 @@ impl PrefixCache {
     }
 }
 
-/// Tokens of a node that a picture shows.
+/// Tokens of a node that a view shows.
 const TAIL_TOKENS: usize = 12;
 
 fn nodes(store: &Store) -> Vec<NodeView> {
     let tree = store.tree();
-    let view = |(id, node): (NodeId, &super::tree::Node)| {
+    let view = |(id, node): (NodeId, &Node)| {
         let parts = || node.point.iter().chain(node.rows.as_ref().map(|rows| &rows.part));
         let tail = node.edge.iter().rev().filter_map(PromptItem::token).take(TAIL_TOKENS);
         NodeView {
@@ -327,8 +331,8 @@ fn nodes(store: &Store) -> Vec<NodeView> {
     tree.iter().take(N_LISTED).map(view).collect()
 }
 
-/// Distance of two states that is taken for rounding, against the length of the saved one. The bound is a choice; the distance
-/// is logged with the verdict.
+/// Distance of two states that is taken for rounding, against the length of the saved one. The
+/// bound is a choice; the distance is logged with the verdict.
 const ROUNDING: f64 = 0.02;
 
 /// Compares a saved point with one computed anew: bytes first, then as vectors of floats.
@@ -355,15 +359,6 @@ pub(in crate::engine) enum Verdict {
     Identical,
     Rounded(f64),
     Wrong(f64),
-}
-
-/// A state that is to be restored.
-pub(in crate::engine) struct Planned {
-    pub node: NodeId,
-    pub end: Extent,
-    pub state: State,
-    /// Slot that has the rows before the first saved ones of `state`.
-    pub donor: usize,
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The disk tier: parts as files in the folder of their fingerprint, an index beside them, one thread that does all I/O.
+//! The disk tier: parts as files in the folder of their fingerprint, an index beside them, one
+//! thread that does all I/O.
 //!
-//! The engine hands over work and looks at what is done; it never waits here while anything generates. What fails is logged
-//! and told; nothing here decides what is worth keeping (`store`).
+//! The engine hands over work and looks at what is done; it never waits here while anything
+//! generates. What fails is logged and told; nothing here decides what is worth keeping (`store`).
 
 pub mod file;
 pub mod index;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use index::{Index, Record};
 
 use super::key::Fingerprint;
-use crate::engine::state_bytes::StateBytes;
+use crate::engine::runner::state_bytes::StateBytes;
 
 /// A part to be written.
 pub(super) struct Write {
@@ -70,24 +71,25 @@ impl Drop for Disk {
 }
 
 impl Disk {
-    /// Opens the folder of `fingerprint` in `folder` and starts the thread. Returns what the index knows whose parts are
-    /// there.
+    /// Opens the folder of `fingerprint` in `folder` and starts the thread. Returns what the index
+    /// knows whose parts are there.
     ///
     /// # Errors
     /// The reason, for the log: the server goes on without this tier.
     pub fn open(folder: &Path, fingerprint: Fingerprint) -> Result<(Disk, Vec<Record>), String> {
         let folder = folder.join(fingerprint.folder());
-        let shown = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
-        fs::create_dir_all(&folder).map_err(|error| shown(&error))?;
-        let index = Index::open(&folder).map_err(|error| shown(&error))?;
-        let records = sound_records(&index, &folder).map_err(|error| shown(&error))?;
-        sweep(&folder, &records).map_err(|error| shown(&error))?;
-        // Without a bound of their own: parts that wait are bounded in bytes (`store::persist`), all else is a few words.
+        let published = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
+        fs::create_dir_all(&folder).map_err(|error| published(&error))?;
+        let index = Index::open(&folder).map_err(|error| published(&error))?;
+        let records = sound_records(&index, &folder).map_err(|error| published(&error))?;
+        sweep(&folder, &records).map_err(|error| published(&error))?;
+        // Without a bound of their own: parts that wait are bounded in bytes (`store::persist`),
+        // all else is a few words.
         let (jobs, inbox) = channel();
         let (outbox, done) = channel();
         let worker = Worker { folder: folder.clone(), fingerprint, index, outbox };
         let thread = std::thread::Builder::new().name("cache-disk".to_owned()).spawn(move || worker.run(&inbox));
-        let thread = thread.map_err(|error| shown(&error))?;
+        let thread = thread.map_err(|error| published(&error))?;
         Ok((Disk { jobs: Some(jobs), done, thread: Some(thread) }, records))
     }
 
@@ -103,7 +105,8 @@ impl Disk {
         self.done.try_recv().ok()
     }
 
-    /// Waits for something done. For when the engine has nothing else to do. `Err`: the thread is dead.
+    /// Waits for something done. For when the engine has nothing else to do. `Err`: the thread is
+    /// dead.
     pub fn wait(&self, time: Duration) -> Result<Option<Done>, ()> {
         match self.done.recv_timeout(time) {
             Ok(done) => Ok(Some(done)),
@@ -130,7 +133,8 @@ fn sound_records(index: &Index, folder: &Path) -> Result<Vec<Record>, index::Ind
     Ok(sound)
 }
 
-/// Removes files that no record knows: what a killed process left. Files of others stay, with a word about them.
+/// Removes files that no record knows: what a killed process left. Files of others stay, with a
+/// word about them.
 fn sweep(folder: &Path, records: &[Record]) -> std::io::Result<()> {
     let known: std::collections::HashSet<u64> = records.iter().flat_map(Record::parts).map(|part| part.id).collect();
     for entry in fs::read_dir(folder)? {
@@ -253,11 +257,11 @@ impl Worker {
 mod tests {
     use super::index::PartEntry;
     use super::*;
-    use crate::engine::request::MarkKind;
+    use crate::engine::request::breakpoint::BreakpointKind;
 
     fn record(key: u64) -> Record {
         let point = Some(PartEntry { id: key, len: 5 });
-        Record { key, parent: 0, kind: MarkKind::Grid, hits: 0, point, rows: None, edge: Vec::new() }
+        Record { key, parent: 0, kind: BreakpointKind::Grid, hits: 0, point, rows: None, edge: Vec::new() }
     }
 
     fn write(disk: &Disk, key: u64) {

@@ -1,12 +1,12 @@
-//! What a saved state is filed under: items of prompts as bytes, checksums, and the fingerprint of all that makes a state
-//! useless to another server.
+//! What a saved state is filed under: items of prompts as bytes, checksums, and the fingerprint of
+//! all that makes a state useless to another server.
 //!
 //! Nothing here knows where states are kept.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::engine::picture::{Grid, PictureKey, PictureRow};
-use crate::engine::request::PromptItem;
+use crate::engine::request::item::PromptItem;
+use crate::engine::vision::picture::{Grid, PictureKey, PictureRow};
 use crate::units::Token;
 
 /// Checksum of a file's contents: detects torn and altered files, not attackers.
@@ -14,8 +14,8 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// Everything that a state depends on beside its tokens: model, element types of the caches, rope, template, build. States
-/// with another fingerprint are never looked at.
+/// Everything that a state depends on beside its tokens: model, element types of the caches, rope,
+/// template, build. States with another fingerprint are never looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint(pub u64);
 

@@ -1,7 +1,8 @@
 //! The saved states with their tiers: host memory within a budget of bytes, disk within another.
 //!
-//! What a state is, and when one is saved or restored, is decided elsewhere (`cache`); here it is kept, found, brought back
-//! from disk and, when room is needed, given up in the order of its worth.
+//! What a state is, and when one is saved or restored, is decided elsewhere (`cache`); here it is
+//! kept, found, brought back from disk and, when room is needed, given up in the order of its
+//! worth.
 
 mod evict;
 mod persist;
@@ -11,9 +12,11 @@ use std::sync::Arc;
 
 use super::boundary::likelihood;
 use super::disk::Disk;
-use super::tree::{Node, NodeId, OnDisk, Part, ROOT, Rows, Span, Tree, Walk, position};
-use crate::engine::request::{MarkKind, PromptItem};
-use crate::engine::state_bytes::StateBytes;
+use super::tree::{Node, NodeId, OnDisk, Part, PrefixMatch, ROOT, Rows, Span, Tree, position};
+use crate::engine::request::breakpoint::BreakpointKind;
+use crate::engine::request::item::PromptItem;
+use crate::engine::runner::Saved;
+use crate::engine::runner::state_bytes::StateBytes;
 
 /// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub struct StoreTotals {
 }
 
 /// Bytes of a state, ready to be restored.
-pub(in crate::engine) struct State {
+pub(in crate::engine) struct SavedState {
     pub point: Arc<StateBytes>,
     pub rows: Vec<(Span, Arc<StateBytes>)>,
     /// Some of it came from disk for this.
@@ -41,7 +44,7 @@ pub(in crate::engine) struct State {
 
 /// What becomes of a wish for a state.
 pub(in crate::engine) enum Fetch {
-    Ready(State),
+    Ready(SavedState),
     /// Parts are on their way from disk.
     Waiting,
     /// It is not to be had.
@@ -50,7 +53,7 @@ pub(in crate::engine) enum Fetch {
 
 /// Where a new state will be filed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct Place {
+pub(in crate::engine) struct InsertPoint {
     at: NodeId,
     /// First position whose attention rows must be saved with it.
     pub start: u32,
@@ -133,16 +136,17 @@ impl Store {
         self.clock += 1;
     }
 
-    /// Follows a prompt, and the nodes of it that can be restored where rows up to `kept` are at hand, deepest first.
-    pub fn find(&self, items: &[PromptItem], limit: usize, kept: u32) -> (Walk, Vec<NodeId>) {
-        let walk = self.tree.walk(items);
+    /// Follows a prompt, and the nodes of it that can be restored where rows up to `kept` are at
+    /// hand, deepest first.
+    pub fn find(&self, items: &[PromptItem], limit: usize, kept: u32) -> (PrefixMatch, Vec<NodeId>) {
+        let matched = self.tree.longest_match(items);
         let usable = |id: &&NodeId| {
             let node = self.tree.get(**id);
             let fits = node.is_some_and(|n| n.end.n_items <= limit && n.point.as_ref().is_some_and(Part::exists));
             fits && self.tree.spans(**id, kept).is_some()
         };
-        let found = walk.nodes.iter().rev().filter(usable).copied().collect();
-        (walk, found)
+        let found = matched.nodes.iter().rev().filter(usable).copied().collect();
+        (matched, found)
     }
 
     /// The parts of a state, from host memory or disk.
@@ -177,10 +181,10 @@ impl Store {
         Some((point, spans))
     }
 
-    fn state(&self, point: u64, spans: &[(Span, u64)]) -> Option<State> {
+    fn state(&self, point: u64, spans: &[(Span, u64)]) -> Option<SavedState> {
         let bytes = |part: u64| self.part(part)?.ram.clone();
         let rows = spans.iter().map(|(span, part)| Some((*span, bytes(*part)?))).collect::<Option<Vec<_>>>()?;
-        Some(State { point: bytes(point)?, rows, from_disk: !self.fetched.is_empty() })
+        Some(SavedState { point: bytes(point)?, rows, from_disk: !self.fetched.is_empty() })
     }
 
     fn part(&self, id: u64) -> Option<&Part> {
@@ -209,9 +213,9 @@ impl Store {
         self.version += 1;
     }
 
-    /// Where the state after `items` would be filed; `None`: it is there already, or could never be kept. `point_bytes`: what
-    /// a point will take.
-    pub fn place(&mut self, items: &[PromptItem], point_bytes: u64) -> Option<Place> {
+    /// Where the state after `items` would be filed; `None`: it is there already, or could never be
+    /// kept. `point_bytes`: what a point will take.
+    pub fn place(&mut self, items: &[PromptItem], point_bytes: u64) -> Option<InsertPoint> {
         if point_bytes > self.ram_budget {
             return None;
         }
@@ -224,18 +228,12 @@ impl Store {
                 return None;
             }
         }
-        Some(Place { at, start: self.tree.covered(at) })
+        Some(InsertPoint { at, start: self.tree.covered(at) })
     }
 
     /// Files a state of `items` that was saved for `place`. `false`: there is no room for it.
-    pub fn insert(
-        &mut self,
-        place: Place,
-        items: &[PromptItem],
-        kind: MarkKind,
-        saved: (StateBytes, StateBytes),
-    ) -> bool {
-        let (point, rows) = saved;
+    pub fn insert(&mut self, place: InsertPoint, items: &[PromptItem], kind: BreakpointKind, saved: Saved) -> bool {
+        let Saved { point, rows } = saved;
         let n_bytes = (point.footprint() + rows.footprint()) as u64;
         // What the state stands on must stay while room is made for it.
         self.pinned = self.parts_of_rows(place.at);

@@ -1,16 +1,19 @@
-//! The tree of saved states: which prompts begin alike, and what must be put together to restore one.
+//! The tree of saved states: which prompts begin alike, and what must be put together to restore
+//! one.
 //!
-//! A node is a place in a prompt where a state was saved. It has a point (recurrent state, pending hidden state) and the
-//! attention rows of its edge; a state is one point and the rows of all edges up to it. Prompts that part are siblings: adding
-//! one takes nothing from another. A node without a point is there for the rows that others need.
+//! A node is a place in a prompt where a state was saved. It has a point (recurrent state, pending
+//! hidden state) and the attention rows of its edge; a state is one point and the rows of all edges
+//! up to it. Prompts that part are siblings: adding one takes nothing from another. A node without
+//! a point is there for the rows that others need.
 //!
 //! Nothing here knows budgets (`store`) or files (`disk`).
 
 use std::sync::Arc;
 
-use super::super::sequence::Extent;
-use crate::engine::request::{MarkKind, PromptItem};
-use crate::engine::state_bytes::StateBytes;
+use crate::engine::request::breakpoint::BreakpointKind;
+use crate::engine::request::item::Extent;
+use crate::engine::request::item::PromptItem;
+use crate::engine::runner::state_bytes::StateBytes;
 
 /// Index of a node; valid until the node is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +56,8 @@ impl Part {
     }
 }
 
-/// Attention rows of positions `start..` the node's end; `start` lies before its parent's end where the parent came later.
+/// Attention rows of positions `start..` the node's end; `start` lies before its parent's end where
+/// the parent came later.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
     pub start: u32,
@@ -71,7 +75,7 @@ pub(super) struct Node {
     pub end: Extent,
     pub point: Option<Part>,
     pub rows: Option<Rows>,
-    pub kind: MarkKind,
+    pub kind: BreakpointKind,
     /// Requests that began here.
     pub hits: u32,
     /// The store's count of requests when it was last of use.
@@ -93,7 +97,7 @@ pub(in crate::engine) struct Span {
 
 /// How far a prompt is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Walk {
+pub(in crate::engine) struct PrefixMatch {
     /// Nodes that the prompt goes through, the root left out.
     pub nodes: Vec<NodeId>,
     /// Items that it shares with some prompt of the tree.
@@ -117,7 +121,7 @@ impl Tree {
             end: Extent::default(),
             point: None,
             rows: None,
-            kind: MarkKind::Grid,
+            kind: BreakpointKind::Grid,
             hits: 0,
             last_used: 0,
             evicted: false,
@@ -148,32 +152,33 @@ impl Tree {
     }
 
     /// Follows `items` as far as the tree knows them.
-    pub fn walk(&self, items: &[PromptItem]) -> Walk {
-        let mut walk = Walk::default();
+    pub fn longest_match(&self, items: &[PromptItem]) -> PrefixMatch {
+        let mut matched = PrefixMatch::default();
         let mut at = ROOT;
         let mut n = 0;
         while let Some((id, node)) = self.children(at).find(|(_, node)| items[n..].starts_with(&node.edge)) {
-            walk.nodes.push(id);
+            matched.nodes.push(id);
             n += node.edge.len();
             at = id;
         }
         let rest = &items[n..];
         let shared = |edge: &[PromptItem]| edge.iter().zip(rest).take_while(|(a, b)| a == b).count();
         let best = self.children(at).map(|(_, node)| (shared(&node.edge), node)).max_by_key(|(n, _)| *n);
-        walk.n_common = n + best.map_or(0, |(n, _)| n);
-        walk.next = best.and_then(|(n, node)| node.edge.get(n).cloned());
-        walk
+        matched.n_common = n + best.map_or(0, |(n, _)| n);
+        matched.next = best.and_then(|(n, node)| node.edge.get(n).cloned());
+        matched
     }
 
     /// The node at the end of `items`, if there is one, and its parent-to-be otherwise.
     pub fn locate(&self, items: &[PromptItem]) -> (NodeId, bool) {
-        let walk = self.walk(items);
-        let at = walk.nodes.last().copied().unwrap_or(ROOT);
+        let matched = self.longest_match(items);
+        let at = matched.nodes.last().copied().unwrap_or(ROOT);
         (at, self.get(at).is_some_and(|node| node.end.n_items == items.len()))
     }
 
-    /// Adds the node of `items` below `parent` (from `locate`). Nodes that go on from there become its children.
-    pub fn add(&mut self, parent: NodeId, items: &[PromptItem], kind: MarkKind, key: u64) -> NodeId {
+    /// Adds the node of `items` below `parent` (from `locate`). Nodes that go on from there become
+    /// its children.
+    pub fn add(&mut self, parent: NodeId, items: &[PromptItem], kind: BreakpointKind, key: u64) -> NodeId {
         let n_parent = self.get(parent).map_or(0, |node| node.end.n_items);
         let edge = items[n_parent..].to_vec();
         let beyond: Vec<NodeId> =
@@ -251,8 +256,9 @@ impl Tree {
         edges.into_iter().rev().flatten().cloned().collect()
     }
 
-    /// The rows that `id` needs beyond position `kept`, in ascending order. The first ones begin at or before `kept`: a part
-    /// of what was saved together would lie in the cache in another order, and round otherwise. `None`: some are gone.
+    /// The rows that `id` needs beyond position `kept`, in ascending order. The first ones begin at
+    /// or before `kept`: a part of what was saved together would lie in the cache in another order,
+    /// and round otherwise. `None`: some are gone.
     pub fn spans(&self, id: NodeId, kept: u32) -> Option<Vec<Span>> {
         let mut spans = Vec::new();
         let mut at = id;
@@ -272,8 +278,8 @@ impl Tree {
         Some(spans)
     }
 
-    /// The position that the nearest node above `id` (or `id` itself) ends at which has rows up to it: where rows that are
-    /// saved below it may begin.
+    /// The position that the nearest node above `id` (or `id` itself) ends at which has rows up to
+    /// it: where rows that are saved below it may begin.
     pub fn covered(&self, id: NodeId) -> u32 {
         let mut at = id;
         while at != ROOT {
@@ -308,7 +314,7 @@ mod tests {
             return at;
         }
         let start = tree.covered(at);
-        let id = tree.add(at, &items, MarkKind::Grid, 1);
+        let id = tree.add(at, &items, BreakpointKind::Grid, 1);
         let node = tree.get_mut(id).unwrap();
         node.point = Some(Part::new(1, b"point".to_vec().into()));
         node.rows = Some(Rows { start, part: Part::new(2, text.as_bytes()[start as usize..].to_vec().into()) });
@@ -346,9 +352,9 @@ mod tests {
         let mut tree = Tree::new();
         add(&mut tree, "abcdefgh");
         add(&mut tree, "abcd");
-        let walk = tree.walk(&items("abcdefxx"));
-        assert_eq!((walk.nodes.len(), walk.n_common), (1, 6));
-        assert_eq!(walk.next, Some(items("g")[0]));
+        let matched = tree.longest_match(&items("abcdefxx"));
+        assert_eq!((matched.nodes.len(), matched.n_common), (1, 6));
+        assert_eq!(matched.next, Some(items("g")[0]));
     }
 
     #[test]
@@ -374,9 +380,9 @@ mod tests {
                 for kept in 0..=text.len() {
                     prop_assert_eq!(restored(&tree, *id, &text[..kept]), Some(text.clone()));
                 }
-                let walk = tree.walk(&items(text));
-                prop_assert_eq!(walk.nodes.last(), Some(id));
-                prop_assert_eq!(walk.n_common, text.len());
+                let matched = tree.longest_match(&items(text));
+                prop_assert_eq!(matched.nodes.last(), Some(id));
+                prop_assert_eq!(matched.n_common, text.len());
             }
             // Leaves first, everything can go.
             for id in tree.below(ROOT) {

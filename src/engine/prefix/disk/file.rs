@@ -1,7 +1,7 @@
 //! One part of a saved state as a file: a header that says whose it is, then the bytes.
 //!
-//! Written under another name and renamed, so that a file under its own name is whole; what a lost machine left behind is
-//! told apart by the checksum.
+//! Written under another name and renamed, so that a file under its own name is whole; what a lost
+//! machine left behind is told apart by the checksum.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

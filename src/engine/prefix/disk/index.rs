@@ -1,14 +1,15 @@
 //! The index of a folder of parts: which node of the tree each belongs to, in one redb file.
 //!
-//! A record is written after its parts and removed before them, so whatever moment a process dies at, a record has its parts;
-//! parts without a record are swept at the next start.
+//! A record is written after its parts and removed before them, so whatever moment a process dies
+//! at, a record has its parts; parts without a record are swept at the next start.
 
 use std::path::Path;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::super::key::{decode_items, encode_items};
-use crate::engine::request::{MarkKind, PromptItem};
+use crate::engine::request::breakpoint::BreakpointKind;
+use crate::engine::request::item::PromptItem;
 
 const NODES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("nodes-1");
 
@@ -18,16 +19,16 @@ const CACHE_BYTES: usize = 8 << 20;
 /// Its name in the folder.
 pub const FILE: &str = "index.redb";
 
-const KINDS: [MarkKind; 9] = [
-    MarkKind::System,
-    MarkKind::Message,
-    MarkKind::Turn,
-    MarkKind::Thinking,
-    MarkKind::ThinkingEnd,
-    MarkKind::PromptEnd,
-    MarkKind::AnswerEnd,
-    MarkKind::Grid,
-    MarkKind::Picture,
+const KINDS: [BreakpointKind; 9] = [
+    BreakpointKind::System,
+    BreakpointKind::Message,
+    BreakpointKind::Turn,
+    BreakpointKind::Thinking,
+    BreakpointKind::ThinkingEnd,
+    BreakpointKind::PromptEnd,
+    BreakpointKind::AnswerEnd,
+    BreakpointKind::Grid,
+    BreakpointKind::Picture,
 ];
 
 /// A part as the index knows it.
@@ -43,7 +44,7 @@ pub struct Record {
     pub key: u64,
     /// 0: the root.
     pub parent: u64,
-    pub kind: MarkKind,
+    pub kind: BreakpointKind,
     pub hits: u32,
     pub point: Option<PartEntry>,
     /// With the position that they begin at.
@@ -116,7 +117,8 @@ fn failed(error: impl std::fmt::Display) -> IndexError {
 }
 
 impl Index {
-    /// Opens the index of `folder`, or makes one. One that is no index is replaced: it would be in the way for ever.
+    /// Opens the index of `folder`, or makes one. One that is no index is replaced: it would be in
+    /// the way for ever.
     pub fn open(folder: &Path) -> Result<Index, IndexError> {
         let path = folder.join(FILE);
         let open = || Database::builder().set_cache_size(CACHE_BYTES).create(&path);
@@ -198,7 +200,7 @@ mod tests {
         Record {
             key,
             parent,
-            kind: MarkKind::Turn,
+            kind: BreakpointKind::Turn,
             hits: 3,
             point: Some(PartEntry { id: key * 10, len: 5 }),
             rows: key.is_multiple_of(2).then_some((4, PartEntry { id: key * 10 + 1, len: 1 << 33 })),

@@ -45,7 +45,8 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<Listing>> {
     Ok(all)
 }
 
-/// Reads every file that an index names, and compares its checksum. Returns how many were read and those that are wrong.
+/// Reads every file that an index names, and compares its checksum. Returns how many were read and
+/// those that are wrong.
 pub fn verify(folder: &Path) -> std::io::Result<(usize, Vec<Fault>)> {
     let (mut n_read, mut faults) = (0, Vec::new());
     for listing in list(folder)? {
@@ -102,7 +103,7 @@ fn subfolders(folder: &Path) -> std::io::Result<Vec<(Fingerprint, std::path::Pat
 mod tests {
     use super::super::index::PartEntry;
     use super::*;
-    use crate::engine::request::MarkKind;
+    use crate::engine::request::breakpoint::BreakpointKind;
 
     #[test]
     fn a_folder_is_listed_verified_and_cleared_of_nothing_but_states() {
@@ -112,7 +113,8 @@ mod tests {
         fs::create_dir_all(&path).unwrap();
         fs::write(dir.path().join("notes"), b"mine").unwrap();
         let point = Some(PartEntry { id: 1, len: 5 });
-        let record = Record { key: 2, parent: 0, kind: MarkKind::Turn, hits: 0, point, rows: None, edge: Vec::new() };
+        let record =
+            Record { key: 2, parent: 0, kind: BreakpointKind::Turn, hits: 0, point, rows: None, edge: Vec::new() };
         file::write(&path, mine, 1, b"state").unwrap();
         Index::open(&path).unwrap().change(std::slice::from_ref(&record), &[]).unwrap();
         let listings = list(dir.path()).unwrap();

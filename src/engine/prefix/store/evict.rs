@@ -1,11 +1,13 @@
 //! What is given up when there is no room: the least worth for its bytes.
 //!
-//! The worth of a state is the prefill that it saves against the next state above it, times how likely a prompt is to go on
-//! from it: what stands there, how often it was used and how long ago. A beginning that many prompts share is used by all of
-//! them, so it is not old, and it saves all that is before it.
+//! The worth of a state is the prefill that it saves against the next state above it, times how
+//! likely a prompt is to go on from it: what stands there, how often it was used and how long ago.
+//! A beginning that many prompts share is used by all of them, so it is not old, and it saves all
+//! that is before it.
 
+use super::super::boundary::likelihood;
 use super::super::tree::{Node, NodeId, OnDisk, Part, ROOT, position};
-use super::{Store, likelihood};
+use super::Store;
 
 /// Requests after which an unused state is worth half.
 const HALF_LIFE: f64 = 64.0;
@@ -66,7 +68,8 @@ impl Store {
         0
     }
 
-    /// Bytes of a node that may leave host memory: its point, and its rows where nothing needs them or disk has them.
+    /// Bytes of a node that may leave host memory: its point, and its rows where nothing needs them
+    /// or disk has them.
     fn ram_to_free(&self, node: &Node) -> u64 {
         let free = |part: &Part| part.disk != OnDisk::Writing && !self.pinned.contains(&part.id);
         let point = node.point.as_ref().filter(|part| free(part)).map_or(0, Part::ram_bytes);

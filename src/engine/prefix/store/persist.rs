@@ -1,6 +1,7 @@
 //! Host memory and disk kept in step: what is written, what comes back, what the index says.
 //!
-//! A state is written as soon as it is saved, with all that it stands on. The index never names a part that is not there.
+//! A state is written as soon as it is saved, with all that it stands on. The index never names a
+//! part that is not there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use super::super::disk::index::{PartEntry, Record};
 use super::super::disk::{Disk, Done, Job, Write};
 use super::super::tree::{NodeId, OnDisk, Part, ROOT, Rows};
 use super::Store;
-use crate::engine::state_bytes::StateBytes;
+use crate::engine::runner::state_bytes::StateBytes;
 
-/// The share of the memory budget that may wait to be written: a quarter. More is written when its turn comes again.
+/// The share of the memory budget that may wait to be written: a quarter. More is written when its
+/// turn comes again.
 const IN_FLIGHT_SHARE: u64 = 4;
 
 impl Store {

@@ -24,12 +24,12 @@ fn point(text: &str) -> Vec<u8> {
     point
 }
 
-fn save(store: &mut Store, text: &str, kind: MarkKind) -> bool {
+fn save(store: &mut Store, text: &str, kind: BreakpointKind) -> bool {
     let items = items(text);
     store.tick();
     let Some(place) = store.place(&items, POINT as u64) else { return false };
     let rows = text.as_bytes()[place.start as usize..].to_vec();
-    store.insert(place, &items, kind, (point(text).into(), rows.into()))
+    store.insert(place, &items, kind, Saved { point: point(text).into(), rows: rows.into() })
 }
 
 /// The longest state that `text` can go on from, with disk reads waited for.
@@ -50,11 +50,12 @@ fn best(store: &mut Store, text: &str, kept: u32) -> Option<usize> {
             }
         }
     }
+    store.release();
     None
 }
 
 /// The state is that of `text`, and nothing else's.
-fn check(state: &State, text: &str, kept: u32) {
+fn check(state: &SavedState, text: &str, kept: u32) {
     assert_eq!(*state.point, point(text).into());
     let kept = state.rows.first().map_or(kept, |(span, _)| span.from);
     let mut rows = text.as_bytes()[..kept as usize].to_vec();
@@ -97,8 +98,8 @@ fn assert_budgets(store: &Store) {
 #[test]
 fn a_state_larger_than_the_budget_is_not_saved_and_nothing_else_is_lost_for_it() {
     let mut store = Store::new(60);
-    assert!(save(&mut store, "abc", MarkKind::Grid));
-    assert!(!save(&mut store, &"x".repeat(100), MarkKind::Grid));
+    assert!(save(&mut store, "abc", BreakpointKind::Grid));
+    assert!(!save(&mut store, &"x".repeat(100), BreakpointKind::Grid));
     assert_eq!(best(&mut store, "abcd", 0), Some(3));
     assert_eq!(store.totals().too_large, 1);
 }
@@ -108,12 +109,12 @@ fn a_state_larger_than_the_budget_is_not_saved_and_nothing_else_is_lost_for_it()
 fn the_shared_beginning_outlives_a_long_prompt() {
     let mut store = Store::new(400);
     let system = "s".repeat(40);
-    assert!(save(&mut store, &system, MarkKind::System));
+    assert!(save(&mut store, &system, BreakpointKind::System));
     for i in 0..30 {
-        save(&mut store, &format!("{system}{}", "u".repeat(10 + i)), MarkKind::Grid);
+        save(&mut store, &format!("{system}{}", "u".repeat(10 + i)), BreakpointKind::Grid);
     }
     for i in 0..20 {
-        save(&mut store, &format!("{i:02}{}", "o".repeat(30)), MarkKind::PromptEnd);
+        save(&mut store, &format!("{i:02}{}", "o".repeat(30)), BreakpointKind::PromptEnd);
         assert_eq!(best(&mut store, &format!("{system}new"), 0), Some(40), "after {i}");
     }
     assert_budgets(&store);
@@ -124,7 +125,7 @@ fn states_come_back_after_a_restart_and_nothing_is_read_before_it_is_asked_for()
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path(), 10_000, 10_000);
     for text in ["ab", "abcd", "abcdef", "abxy", "q"] {
-        assert!(save(&mut store, text, MarkKind::Message));
+        assert!(save(&mut store, text, BreakpointKind::Message));
     }
     drop(store);
     let mut store = open(dir.path(), 10_000, 10_000);
@@ -132,7 +133,7 @@ fn states_come_back_after_a_restart_and_nothing_is_read_before_it_is_asked_for()
     for (text, n) in [("abcdefgh", 6), ("abxyz", 4), ("abc", 2), ("qq", 1)] {
         assert_eq!(best(&mut store, text, 0), Some(n), "{text}");
     }
-    assert_eq!(store.tree().get(NodeId(1)).map(|node| node.kind), Some(MarkKind::Message));
+    assert_eq!(store.tree().get(NodeId(1)).map(|node| node.kind), Some(BreakpointKind::Message));
     assert_budgets(&store);
 }
 
@@ -141,7 +142,7 @@ fn a_corrupted_file_costs_what_stands_on_it_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path(), 10_000, 10_000);
     for text in ["ab", "abcd", "q"] {
-        assert!(save(&mut store, text, MarkKind::Message));
+        assert!(save(&mut store, text, BreakpointKind::Message));
     }
     // The rows of "ab", which "abcd" needs too.
     let rows = store.tree().iter().find(|(_, n)| n.end.n_items == 2).and_then(|(_, n)| n.rows.clone()).unwrap();
@@ -154,7 +155,7 @@ fn a_corrupted_file_costs_what_stands_on_it_and_nothing_else() {
     assert_eq!(best(&mut store, "abcd", 0), None);
     assert_eq!(best(&mut store, "q", 0), Some(1));
     assert_eq!(store.totals().unreadable, 1);
-    assert!(save(&mut store, "abcd", MarkKind::Message), "it can be saved again");
+    assert!(save(&mut store, "abcd", BreakpointKind::Message), "it can be saved again");
     assert_eq!(best(&mut store, "abcd", 0), Some(4));
     assert_budgets(&store);
 }
@@ -168,7 +169,7 @@ fn a_disk_that_refuses_writes_leaves_memory_as_it_is() {
     for id in 1..20 {
         std::fs::create_dir_all(file::path(&folder, id).join("x")).unwrap();
     }
-    assert!(save(&mut store, "abcd", MarkKind::Message));
+    assert!(save(&mut store, "abcd", BreakpointKind::Message));
     settle(&mut store);
     assert_eq!(best(&mut store, "abcd", 0), Some(4));
     assert!(store.totals().unwritten > 0);
@@ -228,7 +229,7 @@ proptest! {
         for act in acts {
             match act {
                 Act::Save(text) => {
-                    save(&mut store, &text, MarkKind::Grid);
+                    save(&mut store, &text, BreakpointKind::Grid);
                 }
                 Act::Find(text, kept) => {
                     // `best` checks what it finds.
