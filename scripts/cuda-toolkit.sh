@@ -7,6 +7,7 @@ new_enough() { # NVCC
     local version
     version=$("$1" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
     [ -n "$version" ] || return 1
+    # shellcheck disable=SC2086  # three words
     set -- $version
     [ "$1" -gt 12 ] || { [ "$1" -eq 12 ] && [ "$2" -ge 8 ]; }
 }

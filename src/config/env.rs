@@ -40,7 +40,7 @@ pub fn value<'a>(variables: &'a [Variable], name: &str) -> Option<&'a str> {
     variables.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
 }
 
-/// Has the user asked for text without colours (https://no-color.org).
+/// Has the user asked for text without colours (<https://no-color.org>).
 pub fn no_color() -> bool {
     std::env::vars_os().any(|(name, value)| name == "NO_COLOR" && !value.is_empty())
 }

@@ -12,8 +12,8 @@ from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "vendor" / "demo-model"))
 
-import synth  # noqa: E402
-import vis  # noqa: E402
+import synth
+import vis
 
 TASKS = ["color", "shape", "background", "where", "count", "json", "describe"]
 

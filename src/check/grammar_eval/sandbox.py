@@ -36,7 +36,8 @@ environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
 errors = open(os.path.join(folder, "errors"), "w+b")
 child = subprocess.Popen(
     command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-    start_new_session=True, preexec_fn=limit,
+    # There are no threads here that the function could deadlock with.
+    start_new_session=True, preexec_fn=limit,  # noqa: PLW1509
 )
 stopped = False
 try:

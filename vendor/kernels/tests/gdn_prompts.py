@@ -11,7 +11,7 @@ import sys
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else os.path.join(HERE, "..", "..", "demo-model"))
-from synth import TOOL_DEFS, Gen, tool_json  # noqa: E402
+from synth import TOOL_DEFS, Gen, tool_json
 
 CHARS_A_TOKEN = 4.6  # of sentences in the demo model's vocabulary
 
