@@ -70,13 +70,18 @@ struct Cache {
     row_elements: u64,
     type_number: i32,
     row_bytes: u64,
+    /// Widths over which keys and values are rotated.
+    rotations: [i32; 2],
 }
 
 impl Cache {
     fn new(n_layer: u32, facts: &ModelFacts, (_, type_number, block, bytes): (CacheType, i32, u64, u64)) -> Cache {
         let row_elements = u64::from(facts.n_head_kv) * u64::from(facts.head_dim_k);
-        assert_eq!(facts.head_dim_k, facts.head_dim_v);
-        Cache { n_layer: n_layer.cast_signed(), row_elements, type_number, row_bytes: row_elements / block * bytes }
+        // Of a quantized cache: the largest power of two in a head, and 64.
+        assert_eq!((facts.head_dim_k, facts.head_dim_v), (256, 256));
+        let rotations = if block > 1 { [256, 64] } else { [0, 0] };
+        let row_bytes = row_elements / block * bytes;
+        Cache { n_layer: n_layer.cast_signed(), row_elements, type_number, row_bytes, rotations }
     }
 
     /// Rows of `text` at `start`, its tokens included.
@@ -88,8 +93,8 @@ impl Cache {
             // Position, one id, column and row of the 2D position, token, the id.
             bytes.i32s(&[pos, 1, pos, pos, token.0.cast_signed(), 0]);
         }
-        // Values are not transposed; keys and values are not rotated.
-        bytes.i32s(&[0, self.n_layer, 0, 0]);
+        // Values are not transposed.
+        bytes.i32s(&[0, self.n_layer, self.rotations[0], self.rotations[1]]);
         for _ in 0..2 * self.n_layer {
             bytes.i32s(&[self.type_number]);
             bytes.u64(self.row_bytes);
