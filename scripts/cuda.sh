@@ -2,7 +2,7 @@
 # The CUDA plug-in: finds the compiler and the ggml-cuda sources of the pinned crate, and builds.
 #
 #   cuda.sh build [ARCH...]   libggml-cuda-smARCH.so into the folder of the release binary (default: 86 and 90)
-#   cuda.sh check [installed] the Gated DeltaNet kernels on an emulated multiprocessor (needs g++ only), then our kernels'
+#   cuda.sh check [installed] our kernels on an emulated multiprocessor (needs g++ only), then our kernels'
 #                             registers, spills and shared memory for sm_86 against their limits; `installed`: with an nvcc
 #                             that is there, else skipped by name
 #   cuda.sh test|bench        on this machine's card; the plug-in is built for it first

@@ -2,7 +2,7 @@
 # Holds what the compiler reports of our kernels to limits: check_ptxas.sh LOG ARCH.
 #
 # Registers: a multiprocessor has 65,536, given out in steps of 8 a thread. Attention, blocks of 128 threads: 128, 168 and
-# 255 registers are resident 4, 3 and 2 times (fattn_quant.cu, resident_blocks). Gated DeltaNet: prepare_chunks has 256
+# 255 registers are resident 4, 3 and 2 times (fattn_params.cuh, resident_blocks). Gated DeltaNet: prepare_chunks has 256
 # threads and scan_chunks 128, and on sm_86 their shared memory lets one block be resident; step_tokens runs 1 to 8 tokens
 # and needs many blocks. Spills: at most 64 bytes, and none on sm_86. Static shared memory: tiles are dynamic, at most
 # 99 KiB a block by their plan; only `combine` has any.

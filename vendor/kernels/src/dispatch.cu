@@ -54,7 +54,7 @@ static FattnArgs arguments(const ggml_tensor * dst) {
     a.q = (const float *) q->data;
     a.k = k->data;
     a.v = v->data;
-    a.mask = (const half *) mask->data;
+    a.mask = mask->data;
     a.out = (float *) dst->data;
     a.head_dim = (int) q->ne[0];
     a.tokens = (int) q->ne[1];
@@ -125,7 +125,9 @@ void ggml_cuda_flash_attn_ext(ggml_backend_cuda_context & ctx, ggml_tensor * dst
     }
     ggml_cuda_set_device(ctx.device);
     kernel(which).calls.fetch_add(1, std::memory_order_relaxed);
-    const FattnPlan plan = fattn_plan(a, ggml_cuda_info().devices[ctx.device].physical_device);
+    FattnLimits limits = {};
+    CUDA_CHECK(fattn_limits(ggml_cuda_info().devices[ctx.device].physical_device, limits));
+    const FattnPlan plan = fattn_plan(a, limits);
     ggml_cuda_pool_alloc<char> scratch(ctx.pool());
     if (plan.scratch_bytes > 0) {
         scratch.alloc(plan.scratch_bytes);

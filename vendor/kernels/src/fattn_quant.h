@@ -1,22 +1,23 @@
-// Attention of a few to many query tokens over a K/V cache that stays in its quantized form. The interface, free of ggml.
+// Attention of a few to many query tokens over a K/V cache that stays in its quantized form. The
+// interface, free of ggml.
 //
-// For: the plug-in and the device tests. Not for: choosing when to use it (dispatch.cpp).
+// For: the plug-in and the tests. Not for: choosing when to use it (dispatch.cu).
 #pragma once
 
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stddef.h>
 #include <stdint.h>
 
 namespace plateau {
 
-// Strides are in bytes. Query f32 [head_dim, token, head, stream]; K and V [head_dim, cell, kv head, stream]; mask f16
-// [cell, token, 1, mask_streams], 0 or -inf or a finite bias; output f32, contiguous [head_dim, head, token, stream].
+// Strides are in bytes. Query f32 [head_dim, token, head, stream]; K and V [head_dim, cell, kv
+// head, stream]; mask f16 [cell, token, 1, mask_streams], 0 or -inf or a finite bias; output f32,
+// contiguous [head_dim, head, token, stream].
 struct FattnArgs {
     const float * q;
     const void * k;
     const void * v;
-    const half * mask;
+    const void * mask;
     float * out;
     int head_dim;    // 128 or 256
     int tokens;      // per stream
@@ -34,6 +35,13 @@ struct FattnArgs {
     float scale;
 };
 
+// What a device has, as far as a plan depends on it.
+struct FattnLimits {
+    int multiprocessors;
+    int shared_per_multiprocessor; // bytes
+    int shared_per_block;
+};
+
 // How one call is cut: decided once by `fattn_plan`, so that scratch and launch agree.
 struct FattnPlan {
     int row_tiles_of_8; // of a block: 1, 2, 3, 4 or 6
@@ -45,13 +53,17 @@ struct FattnPlan {
     size_t scratch_bytes; // of device memory, 0 when splits == 1
 };
 
-// True where strides, types and sizes are within what the kernel handles. Looks at no data pointer: the answer for a
-// tensor is the same when memory is planned and when it runs.
+// True where strides, types and sizes are within what the kernel handles. Looks at no data pointer:
+// the answer for a tensor is the same when memory is planned and when it runs.
 bool fattn_in_domain(const FattnArgs & args);
 
-FattnPlan fattn_plan(const FattnArgs & args, int device);
+// Asks the driver once a device; an error then is the answer to every later call.
+cudaError_t fattn_limits(int device, FattnLimits & limits);
 
-// Asynchronous on `stream`; `scratch` is device memory of plan.scratch_bytes, aligned to 16 bytes.
+FattnPlan fattn_plan(const FattnArgs & args, const FattnLimits & limits);
+
+// Asynchronous on `stream` of the current device; `scratch` is device memory of plan.scratch_bytes,
+// aligned to 16 bytes.
 cudaError_t fattn_launch(const FattnArgs & args, const FattnPlan & plan, void * scratch, cudaStream_t stream);
 
 // Rows (tokens x heads per KV head) that one block takes at most.

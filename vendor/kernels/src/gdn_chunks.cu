@@ -40,13 +40,13 @@ size_t gdn_scratch_bytes(const GdnArgs & a, bool exact) {
 }
 
 template <int SIZE, bool EXACT> static cudaError_t run_segment(const ChunkParams & p, cudaStream_t stream) {
-    const cudaError_t error = launch(prepare_chunks<SIZE, EXACT>, dim3(p.chunks, p.a.heads, p.a.seqs), PREPARE_THREADS,
-                                     PrepareShared<SIZE, EXACT>::BYTES, stream, p);
+    const cudaError_t error = launch<prepare_chunks<SIZE, EXACT>>(dim3(p.chunks, p.a.heads, p.a.seqs), PREPARE_THREADS,
+                                                                  PrepareShared<SIZE, EXACT>::BYTES, stream, p);
     if (error != cudaSuccess) {
         return error;
     }
-    return launch(scan_chunks<SIZE, EXACT>, dim3(SIZE / SCAN_COLUMNS, p.a.heads, p.a.seqs), SCAN_THREADS, ScanShared<SIZE, EXACT>::BYTES,
-                  stream, p);
+    return launch<scan_chunks<SIZE, EXACT>>(dim3(SIZE / SCAN_COLUMNS, p.a.heads, p.a.seqs), SCAN_THREADS,
+                                            ScanShared<SIZE, EXACT>::BYTES, stream, p);
 }
 
 static cudaError_t run_segment(const ChunkParams & p, bool exact, cudaStream_t stream) {

@@ -5,8 +5,8 @@ namespace plateau {
 
 cudaError_t gdn_step(const GdnArgs & args, cudaStream_t stream) {
     const dim3 grid(args.heads, args.seqs, args.size / (STEP_WARPS * STEP_COLUMNS));
-    void (*kernel)(GdnArgs) = args.size == 128 ? step_tokens<128> : step_tokens<64>;
-    return launch(kernel, grid, STEP_WARPS * 32, 0, stream, args);
+    return args.size == 128 ? launch<step_tokens<128>>(grid, STEP_WARPS * 32, 0, stream, args)
+                            : launch<step_tokens<64>>(grid, STEP_WARPS * 32, 0, stream, args);
 }
 
 } // namespace plateau

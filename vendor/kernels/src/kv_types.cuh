@@ -1,12 +1,13 @@
-// The formats in which K and V are read: block layouts of ggml, and how a lane turns its words into half2.
+// The formats in which K and V are read: block layouts of ggml, and how a lane turns its words into
+// pairs of halves.
 //
-// For: the attention kernel over a quantized cache. Not for: writing a cache (upstream's set_rows does that).
-// A tile row is read from shared memory as 32-bit words. Blocks of q4_0, q5_0 and q8_0 have an even, not a fourfold number
-// of bytes, so rows are handled in pairs of blocks (64 values): in a pair the first block's words straddle, the second's do not.
+// For: the attention kernel over a quantized cache. Not for: writing a cache (upstream's set_rows
+// does that). A tile row is read from shared memory as 32-bit words. Blocks of q4_0, q5_0 and q8_0
+// have an even, not a fourfold number of bytes, so rows are handled in pairs of blocks (64 values):
+// in a pair the first block's words straddle, the second's do not.
 #pragma once
 
-#include <cuda_fp16.h>
-#include <stdint.h>
+#include "warp.cuh"
 
 namespace plateau {
 
@@ -18,12 +19,14 @@ __host__ __device__ constexpr int block_bytes(KvType type) {
     return type == KvType::F16 ? 64 : type == KvType::Q8_0 ? 34 : type == KvType::Q5_0 ? 22 : type == KvType::Q4_1 ? 20 : 18;
 }
 
-// Words between rows of a tile in shared memory: 4 modulo 8 puts the 8 rows and 4 words that a warp reads into 32 banks.
+// Words between rows of a tile in shared memory: 4 modulo 8 puts the 8 rows and 4 words that a warp
+// reads into 32 banks.
 __host__ __device__ constexpr int row_words(KvType type, int head) {
     return (head / 32 * block_bytes(type) / 4 + 3) / 8 * 8 + 4;
 }
 
-// The word of `pair`'s block `odd` that holds quants 4*k..4*k+3 (one byte each, or two nibbles each).
+// The word of `pair`'s block `odd` that holds quants 4*k..4*k+3 (one byte each, or two nibbles
+// each).
 template <KvType type> __device__ __forceinline__ int quant_word(int pair, int odd, int k) {
     constexpr int pair_words = block_bytes(type) / 2;
     constexpr int even_first = type == KvType::Q5_0 || type == KvType::Q4_1 ? 1 : 0;
@@ -37,8 +40,9 @@ template <KvType type> __device__ __forceinline__ uint32_t quants(const uint32_t
     if constexpr (type == KvType::Q4_1) {
         return row[at];
     } else {
-        // The second word of a block that does not straddle is the next row's: not read, it may be in the making.
-        return __byte_perm(row[at], row[at + 1 - odd], odd ? 0x3210 : 0x5432);
+        // The second word of a block that does not straddle is the next row's: not read, it may be
+        // in the making.
+        return permute_bytes(row[at], row[at + 1 - odd], odd ? 0x3210 : 0x5432);
     }
 }
 
@@ -48,11 +52,12 @@ template <KvType type, int odd> __device__ __forceinline__ uint32_t quants_of(co
     if constexpr (type == KvType::Q4_1 || odd) {
         return row[at];
     } else {
-        return __byte_perm(row[at], row[at + 1], 0x5432);
+        return permute_bytes(row[at], row[at + 1], 0x5432);
     }
 }
 
-// The first four bytes of a block: the scale in the low half; for q4_1 the minimum in the high half.
+// The first four bytes of a block: the scale in the low half; for q4_1 the minimum in the high
+// half.
 template <KvType type> __device__ __forceinline__ uint32_t block_head(const uint32_t * row, int pair, int odd) {
     if constexpr (type == KvType::Q4_1) {
         return row[pair * 10 + odd * 5];
@@ -65,44 +70,43 @@ template <KvType type> __device__ __forceinline__ uint32_t block_head(const uint
 // The fifth bits of a q5_0 block.
 __device__ __forceinline__ uint32_t fifth_bits(const uint32_t * row, int pair, int odd) {
     const int at = pair * 11 + (odd ? 6 : 0);
-    return __byte_perm(row[at], row[at + 1 - odd], odd ? 0x3210 : 0x5432);
+    return permute_bytes(row[at], row[at + 1 - odd], odd ? 0x3210 : 0x5432);
 }
 
-__device__ __forceinline__ half2 as_half2(uint32_t x) { return *reinterpret_cast<half2 *>(&x); }
-__device__ __forceinline__ uint32_t as_word(half2 x) { return *reinterpret_cast<uint32_t *>(&x); }
-
-// 0x6400 is 1024, whose unit in the last place is 1: an integer below 1024 or-ed into it is 1024 + the integer, exactly.
+// 0x6400 is 1024, whose unit in the last place is 1: an integer below 1024 or-ed into it is 1024 +
+// the integer, exactly.
 constexpr uint32_t MAGIC = 0x64006400;
 
 // The low nibble of each 16-bit half as (q - zero) * d. `fifth`: bits 4 and 20, or 0.
-template <int zero> __device__ __forceinline__ uint32_t low_nibbles(uint32_t x, uint32_t fifth, half2 d) {
-    const half2 q = __hsub2(as_half2((x & 0x000f000f) | fifth | MAGIC), __float2half2_rn(1024.0f + zero));
-    return as_word(__hmul2(q, d));
+template <int zero> __device__ __forceinline__ uint32_t low_nibbles(uint32_t x, uint32_t fifth, uint32_t d) {
+    const uint32_t q = subtract_halves((x & 0x000f000f) | fifth | MAGIC, both_halves(1024.0f + zero));
+    return multiply_halves(q, d);
 }
 
 // Bits 4 to 7 of each half as (q - zero) * d: 1024 + 16 q, and a sixteenth of it is exact.
-template <int zero> __device__ __forceinline__ uint32_t high_nibbles(uint32_t x, half2 d) {
-    const half2 q = __hfma2(as_half2((x & 0x00f000f0) | MAGIC), __float2half2_rn(0.0625f), __float2half2_rn(-64.0f - zero));
-    return as_word(__hmul2(q, d));
+template <int zero> __device__ __forceinline__ uint32_t high_nibbles(uint32_t x, uint32_t d) {
+    const uint32_t q = multiply_add_halves((x & 0x00f000f0) | MAGIC, both_halves(0.0625f), both_halves(-64.0f - zero));
+    return multiply_halves(q, d);
 }
 
-__device__ __forceinline__ uint32_t low_nibbles_min(uint32_t x, half2 d, half2 m) {
-    const half2 q = __hsub2(as_half2((x & 0x000f000f) | MAGIC), __float2half2_rn(1024.0f));
-    return as_word(__hfma2(q, d, m));
+__device__ __forceinline__ uint32_t low_nibbles_min(uint32_t x, uint32_t d, uint32_t m) {
+    const uint32_t q = subtract_halves((x & 0x000f000f) | MAGIC, both_halves(1024.0f));
+    return multiply_add_halves(q, d, m);
 }
 
-__device__ __forceinline__ uint32_t high_nibbles_min(uint32_t x, half2 d, half2 m) {
-    const half2 q = __hfma2(as_half2((x & 0x00f000f0) | MAGIC), __float2half2_rn(0.0625f), __float2half2_rn(-64.0f));
-    return as_word(__hfma2(q, d, m));
+__device__ __forceinline__ uint32_t high_nibbles_min(uint32_t x, uint32_t d, uint32_t m) {
+    const uint32_t q = multiply_add_halves((x & 0x00f000f0) | MAGIC, both_halves(0.0625f), both_halves(-64.0f));
+    return multiply_add_halves(q, d, m);
 }
 
 // Two bytes, each in the low byte of a half, biased by 128, as q * d.
-__device__ __forceinline__ uint32_t biased_bytes(uint32_t with_magic, half2 d) {
-    return as_word(__hmul2(__hsub2(as_half2(with_magic), __float2half2_rn(1152.0f)), d));
+__device__ __forceinline__ uint32_t biased_bytes(uint32_t with_magic, uint32_t d) {
+    return multiply_halves(subtract_halves(with_magic, both_halves(1152.0f)), d);
 }
 
-// Where value `e` (0..15) of a 16-value step stands in the query row, so that the order of the query is the order in which
-// `key_step` delivers the key: for quants a lane's word holds values 4t..4t+3, taken as (0, 2) and (1, 3).
+// Where value `e` (0..15) of a 16-value step stands in the query row, so that the order of the
+// query is the order in which `key_step` delivers the key: for quants a lane's word holds values
+// 4t..4t+3, taken as (0, 2) and (1, 3).
 __device__ __forceinline__ int query_place(KvType type, int e) {
     if (type == KvType::F16) {
         return e;
@@ -111,7 +115,8 @@ __device__ __forceinline__ int query_place(KvType type, int e) {
     return 2 * t + (r & 1) * 8 + (r >> 1);
 }
 
-// One lane's share of 32 values of a key row: out[step][0] for the low, out[step][1] for the high half of each 16-value step.
+// One lane's share of 32 values of a key row: out[step][0] for the low, out[step][1] for the high
+// half of each 16-value step.
 template <KvType type, int odd>
 __device__ __forceinline__ void key_block(const uint32_t * row, int pair, int t, uint32_t (&out)[2][2]) {
     if constexpr (type == KvType::F16) {
@@ -122,13 +127,13 @@ __device__ __forceinline__ void key_block(const uint32_t * row, int pair, int t,
         out[1][1] = block[t + 12];
     } else {
         const uint32_t head = block_head<type>(row, pair, odd);
-        const half2 d = as_half2(__byte_perm(head, head, 0x1010));
+        const uint32_t d = permute_bytes(head, head, 0x1010);
         if constexpr (type == KvType::Q8_0) {
 #pragma unroll
             for (int step = 0; step < 2; ++step) {
                 const uint32_t u = quants_of<type, odd>(row, pair, 4 * step + t) ^ 0x80808080;
-                out[step][0] = biased_bytes(__byte_perm(u, 0x64646464, 0x4240), d);
-                out[step][1] = biased_bytes(__byte_perm(u, 0x64646464, 0x4341), d);
+                out[step][0] = biased_bytes(permute_bytes(u, 0x64646464, 0x4240), d);
+                out[step][1] = biased_bytes(permute_bytes(u, 0x64646464, 0x4341), d);
             }
         } else {
             const uint32_t w = quants_of<type, odd>(row, pair, t);
@@ -138,7 +143,7 @@ __device__ __forceinline__ void key_block(const uint32_t * row, int pair, int t,
                 out[1][0] = high_nibbles<8>(w, d);
                 out[1][1] = high_nibbles<8>(w >> 8, d);
             } else if constexpr (type == KvType::Q4_1) {
-                const half2 m = as_half2(__byte_perm(head, head, 0x3232));
+                const uint32_t m = permute_bytes(head, head, 0x3232);
                 out[0][0] = low_nibbles_min(w, d, m);
                 out[0][1] = low_nibbles_min(w >> 8, d, m);
                 out[1][0] = high_nibbles_min(w, d, m);
@@ -157,8 +162,8 @@ __device__ __forceinline__ void key_block(const uint32_t * row, int pair, int t,
     }
 }
 
-// Which value of its warp's slice of HEAD / 4 the lane group `g` holds as element 4 * q of a value row: elements come in
-// runs of four.
+// Which value of its warp's slice of HEAD / 4 the lane group `g` holds as element 4 * q of a value
+// row: elements come in runs of four.
 template <KvType type, int HEAD> __device__ __forceinline__ int value_place(int g, int q) {
     constexpr bool nibbles = type == KvType::Q4_0 || type == KvType::Q4_1 || type == KvType::Q5_0;
     if constexpr (HEAD == 128) {
@@ -168,8 +173,8 @@ template <KvType type, int HEAD> __device__ __forceinline__ int value_place(int 
     }
 }
 
-// Elements of two value rows side by side: out[e] = (row0[e], row1[e]) for the HEAD / 32 elements of lane group `g` in the
-// slice of `warp`.
+// Elements of two value rows side by side: out[e] = (row0[e], row1[e]) for the HEAD / 32 elements
+// of lane group `g` in the slice of `warp`.
 template <KvType type, int HEAD>
 __device__ __forceinline__ void value_pair(const uint32_t * row0, const uint32_t * row1, int warp, int g,
                                            uint32_t (&out)[HEAD / 32]) {
@@ -180,44 +185,44 @@ __device__ __forceinline__ void value_pair(const uint32_t * row0, const uint32_t
             const int at = warp * (HEAD / 8) + g * (N / 2) + 2 * i;
             const uint2 a = *reinterpret_cast<const uint2 *>(row0 + at);
             const uint2 b = *reinterpret_cast<const uint2 *>(row1 + at);
-            out[4 * i + 0] = __byte_perm(a.x, b.x, 0x5410);
-            out[4 * i + 1] = __byte_perm(a.x, b.x, 0x7632);
-            out[4 * i + 2] = __byte_perm(a.y, b.y, 0x5410);
-            out[4 * i + 3] = __byte_perm(a.y, b.y, 0x7632);
+            out[4 * i + 0] = permute_bytes(a.x, b.x, 0x5410);
+            out[4 * i + 1] = permute_bytes(a.x, b.x, 0x7632);
+            out[4 * i + 2] = permute_bytes(a.y, b.y, 0x5410);
+            out[4 * i + 3] = permute_bytes(a.y, b.y, 0x7632);
         }
     } else {
         const int pair = HEAD == 256 ? warp : warp >> 1;
         const int odd = HEAD == 256 ? g >> 2 : warp & 1;
         const uint32_t head0 = block_head<type>(row0, pair, odd);
         const uint32_t head1 = block_head<type>(row1, pair, odd);
-        const half2 d = as_half2(__byte_perm(head0, head1, 0x5410));
+        const uint32_t d = permute_bytes(head0, head1, 0x5410);
         if constexpr (type == KvType::Q8_0) {
 #pragma unroll
             for (int i = 0; i < N / 4; ++i) {
                 const int k = HEAD == 256 ? 2 * (g & 3) + i : g;
                 const uint32_t a = quants<type>(row0, pair, odd, k) ^ 0x80808080;
                 const uint32_t b = quants<type>(row1, pair, odd, k) ^ 0x80808080;
-                const uint32_t lo = __byte_perm(a, b, 0x5140), hi = __byte_perm(a, b, 0x7362);
-                out[4 * i + 0] = biased_bytes(__byte_perm(lo, 0x64646464, 0x4140), d);
-                out[4 * i + 1] = biased_bytes(__byte_perm(lo, 0x64646464, 0x4342), d);
-                out[4 * i + 2] = biased_bytes(__byte_perm(hi, 0x64646464, 0x4140), d);
-                out[4 * i + 3] = biased_bytes(__byte_perm(hi, 0x64646464, 0x4342), d);
+                const uint32_t lo = permute_bytes(a, b, 0x5140), hi = permute_bytes(a, b, 0x7362);
+                out[4 * i + 0] = biased_bytes(permute_bytes(lo, 0x64646464, 0x4140), d);
+                out[4 * i + 1] = biased_bytes(permute_bytes(lo, 0x64646464, 0x4342), d);
+                out[4 * i + 2] = biased_bytes(permute_bytes(hi, 0x64646464, 0x4140), d);
+                out[4 * i + 3] = biased_bytes(permute_bytes(hi, 0x64646464, 0x4342), d);
             }
         } else {
             const uint32_t a = quants<type>(row0, pair, odd, g & 3);
             const uint32_t b = quants<type>(row1, pair, odd, g & 3);
             // Bytes 0 and 1 of both rows, then bytes 2 and 3.
-            uint32_t x[2] = { __byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632) };
+            uint32_t x[2] = { permute_bytes(a, b, 0x5410), permute_bytes(a, b, 0x7632) };
             uint32_t bits[2] = { 0, 0 };
-            half2 m = d;
+            uint32_t m = d;
             if constexpr (type == KvType::Q4_1) {
-                m = as_half2(__byte_perm(head0, head1, 0x7632));
+                m = permute_bytes(head0, head1, 0x7632);
             }
             if constexpr (type == KvType::Q5_0) {
                 const uint32_t h0 = fifth_bits(row0, pair, odd) >> (4 * (g & 3));
                 const uint32_t h1 = fifth_bits(row1, pair, odd) >> (4 * (g & 3));
-                bits[0] = __byte_perm(h0, h1, 0x5410);
-                bits[1] = __byte_perm(h0, h1, 0x7632);
+                bits[0] = permute_bytes(h0, h1, 0x5410);
+                bits[1] = permute_bytes(h0, h1, 0x7632);
             }
             if constexpr (HEAD == 128) {
                 // Two lane groups share a word: the upper four take its high nibbles.

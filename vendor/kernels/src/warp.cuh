@@ -1,13 +1,15 @@
 // What a warp of NVIDIA's can do beyond C++: shuffles, matrix fragments, asynchronous copies, and how a kernel is started.
 //
-// For: the Gated DeltaNet kernels, which are compiled twice: by nvcc for a card, and by a host compiler with
-// tests/emulate.h (PLATEAU_EMULATE), where every lane is a fibre and these functions meet in one place. Not for: arithmetic
-// that plain C++ has. Halves are kept as bits, two to a word, so that both compilers see the same types.
+// For: the kernels of ours, which are compiled twice: by nvcc for a card, and by a host compiler with tests/emulate.h
+// (PLATEAU_EMULATE), where every lane is a fibre and these functions meet in one place. Not for: arithmetic that plain C++
+// has. Halves are kept as bits, two to a word, so that both compilers see the same types.
 #pragma once
 
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <mutex>
 
 namespace plateau {
 
@@ -23,7 +25,9 @@ using half_bits = uint16_t;
 #include <cuda_runtime.h>
 
 // The dynamic shared memory of a block, as bytes.
-#define PLATEAU_SHARED(name) extern __shared__ __align__(128) char name[]
+#define PLATEAU_SHARED(name) extern __shared__ __align__(16) char name[]
+// An array in the static shared memory of a block.
+#define PLATEAU_SHARED_ARRAY(type, name, sizes) __shared__ type name sizes
 
 namespace plateau {
 
@@ -31,12 +35,36 @@ namespace plateau {
 __device__ __forceinline__ float product(float x, float y) { return __fmul_rn(x, y); }
 // e^x as the compiler's flags for this file have it.
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
+// 2^x, approximate: 0 for -INFINITY and where it would be denormal.
+__device__ __forceinline__ float power2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 __device__ __forceinline__ float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffff, x, lanes); }
 __device__ __forceinline__ float shuffle_up(float x, int lanes) { return __shfl_up_sync(0xffffffff, x, lanes); }
 __device__ __forceinline__ float shuffle_from(float x, int lane) { return __shfl_sync(0xffffffff, x, lane); }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 __device__ __forceinline__ void sync_block() { __syncthreads(); }
+// As `sync_block`: whether any thread of the block said so.
+__device__ __forceinline__ bool any_in_block(bool x) { return __syncthreads_or(x); }
+
+// Byte i of the result is the one of the eight of `low` and `high` that digit i of `selector` names.
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) { return __byte_perm(low, high, selector); }
+
+__device__ __forceinline__ half_bits to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+__device__ __forceinline__ float from_half(half_bits x) { return __half2float(__ushort_as_half(x)); }
+
+// Arithmetic on the two halves of a word, each result rounded once.
+__device__ __forceinline__ half2 as_half2(uint32_t x) { return *reinterpret_cast<half2 *>(&x); }
+__device__ __forceinline__ uint32_t as_word(half2 x) { return *reinterpret_cast<uint32_t *>(&x); }
+__device__ __forceinline__ uint32_t both_halves(float x) { return as_word(__float2half2_rn(x)); }
+__device__ __forceinline__ uint32_t subtract_halves(uint32_t x, uint32_t y) { return as_word(__hsub2(as_half2(x), as_half2(y))); }
+__device__ __forceinline__ uint32_t multiply_halves(uint32_t x, uint32_t y) { return as_word(__hmul2(as_half2(x), as_half2(y))); }
+__device__ __forceinline__ uint32_t multiply_add_halves(uint32_t x, uint32_t y, uint32_t z) {
+    return as_word(__hfma2(as_half2(x), as_half2(y), as_half2(z)));
+}
 
 // Two values as halves, `low` in the low bits; and back.
 __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -73,19 +101,21 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
 __device__ __forceinline__ void copy_later(void * to, const void * from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_place(to)), "l"(from) : "memory");
 }
+__device__ __forceinline__ void copy_8_later(void * to, const void * from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_place(to)), "l"(from) : "memory");
+}
 // All copies that this thread has started have arrived.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// The copies that this thread has started since the last call are a group, be it empty.
+__device__ __forceinline__ void close_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All groups but the NEWEST have arrived.
+template <int NEWEST> __device__ __forceinline__ void wait_for_copy_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
+}
 
 template <typename P>
-cudaError_t launch(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, const P & params) {
-    if (shared_bytes > 48 * 1024) {
-        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-        if (error != cudaSuccess) {
-            return error;
-        }
-    }
+void start(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, const P & params) {
     kernel<<<grid, threads, shared_bytes, stream>>>(params);
-    return cudaGetLastError();
 }
 
 } // namespace plateau
@@ -93,6 +123,54 @@ cudaError_t launch(void (*kernel)(P), dim3 grid, int threads, size_t shared_byte
 #endif
 
 namespace plateau {
+
+constexpr int MOST_DEVICES = 64;
+// What a block gets without asking.
+constexpr size_t COMMON_SHARED_BYTES = 48 * 1024;
+
+// Lets blocks of KERNEL have all the shared memory that the current device has for one. Asked for once a device; what came
+// of it is the answer to every later call.
+template <auto KERNEL> cudaError_t allow_shared_memory() {
+    struct Request {
+        std::once_flag made;
+        cudaError_t result = cudaSuccess;
+    };
+    static Request requests[MOST_DEVICES];
+    int device = 0;
+    const cudaError_t error = cudaGetDevice(&device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (device < 0 || device >= MOST_DEVICES) {
+        return cudaErrorInvalidDevice;
+    }
+    Request & request = requests[device];
+    std::call_once(request.made, [&] {
+        int most = 0;
+        cudaFuncAttributes attributes = {};
+        request.result = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        if (request.result == cudaSuccess) {
+            request.result = cudaFuncGetAttributes(&attributes, KERNEL);
+        }
+        if (request.result == cudaSuccess) {
+            request.result = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  most - static_cast<int>(attributes.sharedSizeBytes));
+        }
+    });
+    return request.result;
+}
+
+template <auto KERNEL, typename P>
+cudaError_t launch(dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, const P & params) {
+    if (shared_bytes > COMMON_SHARED_BYTES) {
+        const cudaError_t error = allow_shared_memory<KERNEL>();
+        if (error != cudaSuccess) {
+            return error;
+        }
+    }
+    start(KERNEL, grid, threads, shared_bytes, stream, params);
+    return cudaGetLastError();
+}
 
 // Which row and column of a 16 x 16 tile of halves a lane names to `load_matrices`: as operand a (and as operand b when the
 // tile is loaded turned), and as two b operands of 8 columns each.

@@ -5,14 +5,13 @@
 //   fattn_check bench           microseconds and GB/s of quantized bytes; a table last, JSON to the file of PLATEAU_JSON
 //
 // The reference decodes blocks one value at a time and shares no code with the kernel.
-#include "../src/fattn_quant.h"
+#include "fattn_cases.h"
+
+#include <cuda_fp16.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
 using namespace plateau;
@@ -26,42 +25,13 @@ using namespace plateau;
         }                                                                                            \
     } while (0)
 
-static const char * const NAMES[5] = { "f16", "q8_0", "q5_0", "q4_1", "q4_0" };
-static const int BYTES[5] = { 64, 34, 22, 20, 18 };
+struct ToHalf {
+    __device__ uint16_t operator()(float x) const { return __half_as_ushort(__float2half(x)); }
+};
 
-__host__ __device__ static inline uint32_t mix(uint64_t x) {
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdull;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53ull;
-    x ^= x >> 33;
-    return static_cast<uint32_t>(x);
-}
-
-__device__ static float normal(uint64_t seed) {
-    const float a = (mix(seed * 2 + 1) + 1.0f) / 4294967808.0f, b = mix(seed * 2 + 2) / 4294967296.0f;
-    return sqrtf(-2.0f * logf(a)) * cospif(2.0f * b);
-}
-
-// Random blocks with values of a standard deviation near 1.
 __global__ void fill_blocks(int type, uint8_t * to, int64_t blocks, int bytes, uint64_t seed) {
     for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < blocks; i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
-        uint8_t * b = to + i * bytes;
-        if (type == 0) {
-            for (int n = 0; n < 32; ++n) {
-                reinterpret_cast<half *>(b)[n] = __float2half(normal(seed + i * 32 + n));
-            }
-            continue;
-        }
-        for (int n = 0; n < bytes; ++n) {
-            b[n] = mix(seed + i * 64 + n) >> 11;
-        }
-        const float unit = type == 1 ? 0.0135f : type == 2 ? 0.108f : 0.217f;
-        const float d = unit * (0.5f + mix(seed + i * 64 + 60) / 4294967296.0f);
-        reinterpret_cast<half *>(b)[0] = __float2half(d);
-        if (type == 3) {
-            reinterpret_cast<half *>(b)[1] = __float2half(-7.5f * d);
-        }
+        fill_block(type, to + i * bytes, bytes, seed, i, ToHalf());
     }
 }
 
@@ -71,43 +41,10 @@ __global__ void fill_query(float * to, int64_t n, float size, uint64_t seed) {
     }
 }
 
-enum Mask { CAUSAL, HOLES, LONE, SEQUENCES, BIAS, MASKS };
-static const char * const MASK_NAMES[MASKS] = { "causal", "holes", "lone", "sequences", "bias" };
-
 __global__ void fill_mask(int kind, half * to, int cells, int tokens, int mask_streams, uint64_t seed) {
     const int64_t all = static_cast<int64_t>(cells) * tokens * mask_streams;
     for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < all; i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
-        const int cell = i % cells, token = i / cells % tokens;
-        const uint32_t r = mix(seed + i);
-        bool seen = cell <= cells - 1 - (tokens - 1 - token) % cells;
-        float bias = 0.0f;
-        if (kind == HOLES) {
-            seen = seen && r % 10 < 7;
-        } else if (kind == LONE) { // one cell a token
-            seen = cell == static_cast<int>(mix(seed + token * 77) % cells);
-        } else if (kind == SEQUENCES) { // cells of three sequences in runs of 100
-            seen = cell / 100 % 3 == token % 3;
-        } else if (kind == BIAS) {
-            bias = -static_cast<float>(r % 1000) / 250.0f;
-        }
-        to[i] = seen ? __float2half(bias) : __float2half(-INFINITY);
-    }
-}
-
-__device__ static double value_at(int type, const uint8_t * row, int d, int bytes) {
-    const uint8_t * b = row + d / 32 * bytes;
-    const int n = d % 32;
-    const double scale = __half2float(*reinterpret_cast<const half *>(b));
-    switch (type) {
-        case 0: return __half2float(reinterpret_cast<const half *>(b)[n]);
-        case 1: return scale * reinterpret_cast<const int8_t *>(b + 2)[n];
-        case 2: {
-            const uint32_t bits = b[2] | b[3] << 8 | b[4] << 16 | static_cast<uint32_t>(b[5]) << 24;
-            const int q = (n < 16 ? b[6 + n] & 15 : b[6 + n - 16] >> 4) | (bits >> n & 1) << 4;
-            return scale * (q - 16);
-        }
-        case 3: return scale * (n < 16 ? b[4 + n] & 15 : b[4 + n - 16] >> 4) + __half2float(reinterpret_cast<const half *>(b)[1]);
-        default: return scale * ((n < 16 ? b[2 + n] & 15 : b[2 + n - 16] >> 4) - 8);
+        to[i] = __float2half(bias_of(kind, i % cells, i / cells % tokens, cells, tokens, seed, i));
     }
 }
 
@@ -117,7 +54,7 @@ __global__ void reference(FattnArgs a, int k_bytes, int v_bytes, double * weight
     const int head = row % a.heads, token = row / a.heads % a.tokens, stream = row / a.heads / a.tokens;
     const int kv_head = head / (a.heads / a.kv_heads);
     const float * q = reinterpret_cast<const float *>(reinterpret_cast<const char *>(a.q) + token * a.q_token + head * a.q_head + stream * a.q_stream);
-    const half * mask = reinterpret_cast<const half *>(reinterpret_cast<const char *>(a.mask) + token * a.mask_token + stream % a.mask_streams * a.mask_stream);
+    const half * mask = reinterpret_cast<const half *>(static_cast<const char *>(a.mask) + token * a.mask_token + stream % a.mask_streams * a.mask_stream);
     double * w = weights + row * a.cells;
     __shared__ double shared[256];
     double top = -INFINITY;
@@ -138,7 +75,7 @@ __global__ void reference(FattnArgs a, int k_bytes, int v_bytes, double * weight
     __syncthreads();
     double sum = 0.0;
     for (int c = threadIdx.x; c < a.cells; c += blockDim.x) {
-        w[c] = exp(w[c] - top);
+        w[c] = top == -INFINITY ? 0.0 : exp(w[c] - top);
         sum += w[c];
     }
     shared[threadIdx.x] = sum;
@@ -154,14 +91,9 @@ __global__ void reference(FattnArgs a, int k_bytes, int v_bytes, double * weight
                 o += w[c] * value_at(a.type_v, static_cast<const uint8_t *>(a.v) + c * a.v_cell + kv_head * a.v_head + stream * a.v_stream, d, v_bytes);
             }
         }
-        out[row * a.head_dim + d] = o / sum;
+        out[row * a.head_dim + d] = sum > 0.0 ? o / sum : 0.0;
     }
 }
-
-struct Case {
-    int head_dim, heads, kv_heads, tokens, cells, type_k, type_v, mask, streams, mask_streams;
-    float query_size;
-};
 
 struct Data {
     FattnArgs a;
@@ -185,29 +117,7 @@ struct Data {
 static Data make(const Case & c, uint64_t seed) {
     Data data = {};
     FattnArgs & a = data.a;
-    a.head_dim = c.head_dim;
-    a.tokens = c.tokens;
-    a.heads = c.heads;
-    a.kv_heads = c.kv_heads;
-    a.cells = c.cells;
-    a.streams = c.streams;
-    a.mask_streams = c.mask_streams;
-    a.type_k = c.type_k;
-    a.type_v = c.type_v;
-    a.scale = 1.0f / sqrtf(c.head_dim);
-    // As in a cache: cells one after the other, heads within a cell.
-    const int64_t k_row = c.head_dim / 32 * BYTES[c.type_k], v_row = c.head_dim / 32 * BYTES[c.type_v];
-    a.k_head = k_row;
-    a.k_cell = k_row * c.kv_heads;
-    a.k_stream = a.k_cell * c.cells;
-    a.v_head = v_row;
-    a.v_cell = v_row * c.kv_heads;
-    a.v_stream = a.v_cell * c.cells;
-    a.q_head = c.head_dim * 4;
-    a.q_token = a.q_head * c.heads;
-    a.q_stream = a.q_token * c.tokens;
-    a.mask_token = static_cast<int64_t>(c.cells) * 2;
-    a.mask_stream = a.mask_token * c.tokens;
+    a = sizes_of(c);
     data.quant_bytes = static_cast<size_t>(a.k_stream + a.v_stream) * c.streams;
 
     const int64_t query = static_cast<int64_t>(c.streams) * c.tokens * c.heads * c.head_dim;
@@ -228,11 +138,10 @@ static Data make(const Case & c, uint64_t seed) {
     return data;
 }
 
-static std::string describe(const Case & c) {
-    char text[200];
-    snprintf(text, sizeof text, "D=%d heads=%d/%d T=%d cells=%d %s/%s mask=%s streams=%d/%d q=%g", c.head_dim, c.heads, c.kv_heads, c.tokens,
-             c.cells, NAMES[c.type_k], NAMES[c.type_v], MASK_NAMES[c.mask], c.streams, c.mask_streams, c.query_size);
-    return text;
+static FattnLimits limits_here() {
+    FattnLimits limits = {};
+    CHECK(fattn_limits(0, limits));
+    return limits;
 }
 
 // The normalised mean square error, -1 for an output that is not finite or a write past the end.
@@ -240,12 +149,12 @@ static double error_of(const Case & c, uint64_t seed) {
     Data data = make(c, seed);
     const FattnArgs & a = data.a;
     if (!fattn_in_domain(a)) {
-        printf("outside the domain: %s\n", describe(c).c_str());
+        printf("outside the domain: %s\n", c.text().c_str());
         data.give_back();
         return -1.0;
     }
     const int64_t rows = static_cast<int64_t>(c.streams) * c.tokens * c.heads, n = rows * c.head_dim;
-    const FattnPlan plan = fattn_plan(a, 0);
+    const FattnPlan plan = fattn_plan(a, limits_here());
     const size_t guard = 4096;
     char * scratch = static_cast<char *>(data.take(plan.scratch_bytes + guard));
     double * weights = static_cast<double *>(data.take(rows * a.cells * 8));
@@ -344,11 +253,11 @@ static int check(const std::string & size) {
         const double e = error_of(all[i], 12345 + 7919 * i);
         if (!(e >= 0.0 && e <= 1e-5)) {
             if (++failed <= 40) {
-                printf("FAILED %s: %g\n", describe(all[i]).c_str(), e);
+                printf("FAILED %s: %g\n", all[i].text().c_str(), e);
             }
         } else if (e > worst) {
             worst = e;
-            worst_case = describe(all[i]);
+            worst_case = all[i].text();
         }
     }
     printf("check: %zu cases, %d failed, worst NMSE of the rest %.2e (%s)\n", all.size(), failed, worst, worst_case.c_str());
@@ -364,7 +273,7 @@ static double microseconds(const Case & c, size_t * bytes, FattnPlan * plan_out)
     for (int i = 0; i < layers; ++i) {
         data.push_back(make(c, 99 + i));
     }
-    const FattnPlan plan = fattn_plan(data[0].a, 0);
+    const FattnPlan plan = fattn_plan(data[0].a, limits_here());
     *plan_out = plan;
     *bytes = data[0].quant_bytes;
     void * scratch = data[0].take(plan.scratch_bytes + 16);

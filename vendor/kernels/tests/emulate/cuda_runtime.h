@@ -1,8 +1,9 @@
-// CUDA's types for a host compiler: what the interface and the kernels of Gated DeltaNet name, no more.
+// CUDA's types for a host compiler: what the interfaces and the kernels of ours name, no more.
 //
-// For: gdn_emulate.cpp. Not for: a card.
+// For: gdn_emulate.cpp and fattn_emulate.cpp. Not for: a card.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define __global__
@@ -28,5 +29,10 @@ inline float2 make_float2(float x, float y) { return { x, y }; }
 inline float4 make_float4(float x, float y, float z, float w) { return { x, y, z, w }; }
 inline int min(int x, int y) { return x < y ? x : y; }
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInitializationError = 3, cudaErrorInvalidDevice = 101 };
 using cudaStream_t = void *;
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
+};

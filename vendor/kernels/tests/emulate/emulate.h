@@ -1,15 +1,17 @@
-// A multiprocessor on the host: runs a kernel's source with one fibre a lane, so that what it computes and how its lanes
-// work together can be tested without a card.
+// A multiprocessor on the host: runs a kernel's source with one fibre a lane, so that what it
+// computes and how its lanes work together can be tested without a card.
 //
-// Checked on the way, each ends the program with a message: lanes of a warp that meet in different functions, barriers that
-// not all reach, addresses that are not aligned as the instruction needs, writes past the shared memory. Shared memory
-// begins as NaN, and so does the target of a copy in the background until it is waited for. Lanes run in an order that can
-// be changed: a missing barrier shows as a difference. Products of matrices are summed exactly and cut towards zero, which
-// is no better than what tensor cores do.
-// Not for: time, and races within one order of lanes.
+// Checked on the way, each ends the program with a message: lanes of a warp that meet in different
+// functions, barriers that not all reach, addresses that are not aligned as the instruction needs,
+// copies and writes past the shared memory. Shared memory begins as NaN, and so does the target of
+// a copy in the background until it is waited for. Lanes run in an order that can be changed: a
+// missing barrier shows as a difference. Products of matrices are summed exactly and cut towards
+// zero, which is no better than what tensor cores do. Not for: time, and races within one order of
+// lanes.
 #pragma once
 
 #include "cuda_runtime.h"
+#include "device.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@
 #include <string.h>
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -28,7 +31,7 @@
 namespace plateau::emulate {
 
 constexpr int LANES = 32;
-constexpr int MOST_THREADS = 256;
+constexpr int MOST_THREADS = 512;
 constexpr size_t STACK = 128 * 1024;
 
 enum Meeting { NONE, SHUFFLE, MATRICES, MATRICES_TURNED, PRODUCT, WARP, BLOCK };
@@ -36,6 +39,8 @@ enum Meeting { NONE, SHUFFLE, MATRICES, MATRICES_TURNED, PRODUCT, WARP, BLOCK };
 struct Copy {
     char * to;
     const char * from;
+    int bytes;
+    uint64_t group;
 };
 
 struct Fibre {
@@ -44,6 +49,7 @@ struct Fibre {
     const uint64_t * gate = nullptr; // waits until this counter is no longer `seen`
     uint64_t seen = 0;
     std::vector<Copy> copies;
+    uint64_t groups = 0; // of copies, closed so far
     std::vector<char> stack;
 #if defined(__x86_64__)
     void * place = nullptr;
@@ -79,7 +85,12 @@ struct Machine {
     int threads = 0, current = 0, alive = 0;
     int arrived = 0;
     uint64_t generation = 0; // of the block's barrier
+    bool asks = false;       // whether the barrier asks a question, as its first thread has it
+    bool gathered = false, answer = false;
     dim3 block, grid;
+    uint64_t blocks = 0;     // run so far
+    std::map<void *, uint64_t> arrays; // static shared memory, and the block that it was made NaN for
+    std::vector<std::pair<const char *, size_t>> readable; // what copies may read; empty: anything
     std::vector<char> memory;
     char * shared = nullptr;
     size_t shared_bytes = 0;
@@ -201,6 +212,84 @@ inline void entry() {
 inline int lane() { return machine().current % LANES; }
 inline Warp & warp() { return machine().warps[machine().current / LANES]; }
 
+// A barrier of the block; where it `asks`, for whether any thread says so.
+inline bool meet_block(bool asks, bool x) {
+    Machine & m = machine();
+    if (m.arrived == 0) {
+        m.asks = asks;
+        m.gathered = false;
+    } else if (m.asks != asks) {
+        fail("the threads of a block are not at the same barrier");
+    }
+    m.gathered |= x;
+    if (++m.arrived == m.threads) {
+        m.arrived = 0;
+        m.answer = m.gathered;
+        ++m.generation;
+    } else {
+        wait_behind(m.generation);
+    }
+    return m.answer;
+}
+
+// An array of static shared memory, NaN where this block's first thread comes to it.
+inline void begin_array(void * array, size_t bytes) {
+    uint64_t & block = machine().arrays[array];
+    if (block != machine().blocks) {
+        block = machine().blocks;
+        memset(array, 0xff, bytes);
+    }
+}
+
+inline void in_shared(const void * p, int bytes, const char * what) {
+    const Machine & m = machine();
+    const char * at = static_cast<const char *>(p);
+    if (reinterpret_cast<uintptr_t>(at) % bytes != 0) {
+        fail("a copy is not aligned to its size");
+    }
+    if (at < m.shared || at + bytes > m.shared + m.shared_bytes) {
+        fail(what);
+    }
+}
+
+// Starts a copy in the background.
+inline void begin_copy(void * to, const void * from, int bytes) {
+    Machine & m = machine();
+    Fibre & here = m.fibres[m.current];
+    in_shared(to, bytes, "a copy goes past the shared memory");
+    if (reinterpret_cast<uintptr_t>(from) % bytes != 0) {
+        fail("a copy is not aligned to its size");
+    }
+    const char * source = static_cast<const char *>(from);
+    bool known = m.readable.empty();
+    for (const auto & [begin, size] : m.readable) {
+        known = known || (source >= begin && source + bytes <= begin + size);
+    }
+    if (!known) {
+        fail("a copy reads where there is nothing");
+    }
+    if (m.manner.copies_late) {
+        memset(to, 0xff, bytes);
+        here.copies.push_back({ static_cast<char *>(to), source, bytes, here.groups });
+    } else {
+        memcpy(to, from, bytes);
+    }
+}
+
+// Ends this thread's copies of all groups before `end`.
+inline void end_copies(uint64_t end) {
+    std::vector<Copy> & copies = machine().fibres[machine().current].copies;
+    size_t kept = 0;
+    for (const Copy & copy : copies) {
+        if (copy.group < end) {
+            memcpy(copy.to, copy.from, copy.bytes);
+        } else {
+            copies[kept++] = copy;
+        }
+    }
+    copies.resize(kept);
+}
+
 // All lanes of a warp come here; `work` is done once, for all, by the last.
 template <typename F> void meet(Meeting meeting, F work) {
     Warp & w = warp();
@@ -255,6 +344,21 @@ inline uint16_t to_half(float x) {
 inline float cut(double x) {
     float y = static_cast<float>(x);
     return fabs(static_cast<double>(y)) > fabs(x) ? nextafterf(y, 0.0f) : y;
+}
+
+// Towards zero, with the last bit set where something was cut off: rounding that to fewer bits is
+// rounding once.
+inline float round_to_odd(double x) {
+    const float y = cut(x);
+    if (static_cast<double>(y) == x || x != x) {
+        return y;
+    }
+    uint32_t bits;
+    memcpy(&bits, &y, 4);
+    bits |= 1;
+    float odd;
+    memcpy(&odd, &bits, 4);
+    return odd;
 }
 
 inline void multiply(Warp & w) {
@@ -312,8 +416,9 @@ inline void take_matrices(Warp & w, bool turned) {
 
 template <typename P> void run(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, const P & params) {
     Machine & m = machine();
-    if (threads % LANES != 0 || threads > MOST_THREADS || shared_bytes > 99 * 1024) {
-        fail("no such block on sm_86");
+    if (threads % LANES != 0 || threads > MOST_THREADS || shared_bytes > allowed_shared_bytes(kernel)) {
+        driver().last_error = cudaErrorInvalidValue;
+        return;
     }
     constexpr size_t guard = 256;
     m.memory.resize(shared_bytes + 2 * guard + 128);
@@ -331,11 +436,13 @@ template <typename P> void run(void (*kernel)(P), dim3 grid, int threads, size_t
         const unsigned at = m.manner.backwards ? grid.x * grid.y * grid.z - 1 - i : i;
         m.block = dim3(at % grid.x, at / grid.x % grid.y, at / grid.x / grid.y);
         memset(m.memory.data(), 0xff, m.memory.size());
+        ++m.blocks;
         m.alive = threads;
         for (int n = 0; n < threads; ++n) {
             m.fibres[n].thread = dim3(n);
             m.fibres[n].done = false;
             m.fibres[n].gate = nullptr;
+            m.fibres[n].groups = 0;
             prepare(m.fibres[n], entry);
         }
         m.current = m.manner.backwards ? threads - LANES : 0;
@@ -357,12 +464,21 @@ template <typename P> void run(void (*kernel)(P), dim3 grid, int threads, size_t
 #define blockIdx (plateau::emulate::machine().block)
 #define gridDim (plateau::emulate::machine().grid)
 #define PLATEAU_SHARED(name) char * name = plateau::emulate::machine().shared
+#define PLATEAU_SHARED_ARRAY(type, name, sizes) \
+    static type name sizes;                     \
+    plateau::emulate::begin_array(name, sizeof name)
 
 namespace plateau {
 
 inline float product(float x, float y) { return x * y; }
 inline float exponential(float x) {
     return emulate::machine().manner.fast_math ? exp2f(x * 1.4426950216293335f) : expf(x);
+}
+
+// As ex2.approx.ftz.
+inline float power2(float x) {
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
 }
 
 template <typename F> float shuffle(float x, F source) {
@@ -382,14 +498,36 @@ inline float shuffle_up(float x, int lanes) { return shuffle(x, [=](int l) { ret
 inline float shuffle_from(float x, int from) { return shuffle(x, [=](int) { return from; }); }
 inline void sync_warp() { emulate::meet(emulate::WARP, [](emulate::Warp &) {}); }
 
-inline void sync_block() {
-    emulate::Machine & m = emulate::machine();
-    if (++m.arrived == m.threads) {
-        m.arrived = 0;
-        ++m.generation;
-    } else {
-        emulate::wait_behind(m.generation);
+inline void sync_block() { emulate::meet_block(false, false); }
+inline bool any_in_block(bool x) { return emulate::meet_block(true, x); }
+
+inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+    const uint64_t all = static_cast<uint64_t>(high) << 32 | low;
+    uint32_t result = 0;
+    for (int i = 0; i < 4; ++i) {
+        result |= static_cast<uint32_t>(all >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
     }
+    return result;
+}
+
+inline half_bits to_half(float x) { return emulate::to_half(x); }
+inline float from_half(half_bits x) { return emulate::from_half(x); }
+
+// In f64, which holds products of halves and sums of what is of like size exactly; then rounded to
+// a half once.
+template <typename F> uint32_t on_halves(F f) {
+    return emulate::to_half(emulate::round_to_odd(f(0))) | static_cast<uint32_t>(emulate::to_half(emulate::round_to_odd(f(16)))) << 16;
+}
+inline double half_at(uint32_t x, int shift) { return emulate::from_half(x >> shift & 0xffff); }
+inline uint32_t both_halves(float x) { return emulate::to_half(x) * 0x10001u; }
+inline uint32_t subtract_halves(uint32_t x, uint32_t y) {
+    return on_halves([=](int i) { return half_at(x, i) - half_at(y, i); });
+}
+inline uint32_t multiply_halves(uint32_t x, uint32_t y) {
+    return on_halves([=](int i) { return half_at(x, i) * half_at(y, i); });
+}
+inline uint32_t multiply_add_halves(uint32_t x, uint32_t y, uint32_t z) {
+    return on_halves([=](int i) { return half_at(x, i) * half_at(y, i) + half_at(z, i); });
 }
 
 inline uint32_t pack(float low, float high) { return emulate::to_half(low) | static_cast<uint32_t>(emulate::to_half(high)) << 16; }
@@ -424,30 +562,18 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
     memcpy(c, w.c[l], sizeof c);
 }
 
-inline void copy_later(void * to, const void * from) {
-    emulate::Machine & m = emulate::machine();
-    if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
-        emulate::fail("a copy is not aligned to 16 bytes");
-    }
-    if (m.manner.copies_late) {
-        memset(to, 0xff, 16);
-        m.fibres[m.current].copies.push_back({ static_cast<char *>(to), static_cast<const char *>(from) });
-    } else {
-        memcpy(to, from, 16);
-    }
-}
-inline void wait_for_copies() {
-    auto & copies = emulate::machine().fibres[emulate::machine().current].copies;
-    for (const emulate::Copy & copy : copies) {
-        memcpy(copy.to, copy.from, 16);
-    }
-    copies.clear();
+inline void copy_later(void * to, const void * from) { emulate::begin_copy(to, from, 16); }
+inline void copy_8_later(void * to, const void * from) { emulate::begin_copy(to, from, 8); }
+inline void wait_for_copies() { emulate::end_copies(UINT64_MAX); }
+inline void close_copy_group() { ++emulate::machine().fibres[emulate::machine().current].groups; }
+template <int NEWEST> void wait_for_copy_groups() {
+    const uint64_t closed = emulate::machine().fibres[emulate::machine().current].groups;
+    emulate::end_copies(closed > NEWEST ? closed - NEWEST : 0);
 }
 
 template <typename P>
-cudaError_t launch(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t, const P & params) {
+void start(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t, const P & params) {
     emulate::run(kernel, grid, threads, shared_bytes, params);
-    return cudaSuccess;
 }
 
 } // namespace plateau
