@@ -18,7 +18,7 @@ mod native {
 
     /// The archives whose symbols a plug-in may use.
     const HOST_LIBRARIES: [&str; 2] = ["libggml-base.a", "libggml.a"];
-    const GUARD: [&str; 2] = ["src/llama/guard.cpp", "src/llama/eyes.cpp"];
+    const GUARD: [&str; 2] = ["src/llama/guard.cpp", "src/llama/vision.cpp"];
     const GUARD_HEADER: &str = "src/llama/guard.h";
 
     pub fn run() {

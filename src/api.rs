@@ -2,7 +2,7 @@
 //! `chat`, what is generated in `engine`.
 //!
 //! Path of a generation: `extract` (bytes -> `wire`, by the table in `fields`) -> `convert` (`wire`
-//! -> `ChatRequest`) -> `pictures` (got and decoded) -> `chat::prepare` -> `choices` (running) ->
+//! -> `ChatRequest`) -> `images` (got and decoded) -> `chat::prepare` -> `choices` (running) ->
 //! `sse` or `collect`, both of which print through `render`. `protocol` has this path for every
 //! API.
 
@@ -18,9 +18,9 @@ mod extract;
 pub mod fields;
 mod guard;
 mod headers;
+mod images;
 mod models;
 mod ops;
-mod pictures;
 mod preparing;
 mod protocol;
 mod render;
@@ -32,7 +32,7 @@ mod usage;
 pub mod wire;
 
 pub use error::{ApiError, ErrorCode};
-pub use pictures::Pictures;
+pub use images::Images;
 pub use preparing::Preparing;
 pub use router::router;
 pub use state::{ApiState, BuildInfo, ModelInfo};

@@ -2,10 +2,10 @@
 //! that knows every layer; it decides nothing that a layer could decide alone.
 
 pub mod cache;
-mod card_watch;
 pub mod devices;
 mod failure;
 pub mod fit;
+mod gpu_watch;
 pub mod machine;
 pub mod model;
 mod options;

@@ -27,7 +27,7 @@ pub use flags::SettingFlags;
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 a check found a fault, 64 wrong usage or configuration, 65 malformed model file or grammar, 69 the model does not \
     fit or something is unavailable, 70 internal error.";
 
-/// Serves one hybrid language model from one card, or from none, through the OpenAI API.
+/// Serves one hybrid language model from one GPU, or from none, through the OpenAI API.
 #[derive(Debug, Parser)]
 #[command(name = "plateau", version = app::version(), after_help = EXIT_CODES, max_term_width = 120)]
 pub struct Cli {
@@ -72,7 +72,7 @@ enum Command {
     /// Look at the prefix cache: what is saved, and why requests processed what they did
     #[command(subcommand)]
     Cache(cache::CacheCommand),
-    /// Report machine, backends, cards and model, and whether the profile fits
+    /// Report machine, backends, GPUs and model, and whether the profile fits
     ///
     /// Reads the model's header only. Exit code 0 when it fits, 69 when it does not.
     Doctor {

@@ -9,7 +9,7 @@ mod check;
 pub mod env;
 pub mod error;
 pub mod file;
-mod pictures;
+mod images;
 pub mod plan;
 pub mod profile;
 pub mod reference;
@@ -19,7 +19,7 @@ pub mod value;
 
 pub use error::{ConfigError, Origin};
 pub use file::ProfileFile;
-pub use pictures::PicturesConfig;
+pub use images::ImagesConfig;
 pub use profile::{
     CacheType, ChatConfig, EngineConfig, FlashAttention, GenerationDefaults, LimitsConfig, ModelConfig, Profile,
     Projector, SamplingDefaults, ServerConfig, SpeculativeConfig, ThinkingConfig, VisionConfig, VisionDevice,

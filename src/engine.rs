@@ -34,5 +34,5 @@ pub use sequence::sink::EventStream;
 pub use thread::handle::{Handle, Health};
 pub use thread::stats;
 pub use thread::{Engine, EngineSettings, Joiner, Shutdown};
-pub use vision::encoder_cache::Gallery;
-pub use vision::picture::{Embedding, Grid, Picture, PictureKey, PictureRow, VisionFacts};
+pub use vision::encoder_cache::EncoderCache;
+pub use vision::image::{Embedding, Grid, Image, ImageKey, ImageRow, VisionFacts};

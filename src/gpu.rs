@@ -1,19 +1,19 @@
-//! The graphics card as NVML sees it: name, memory, clocks, power, temperature. What is absent is `None`; nothing here can
-//! fail, and a machine without a driver has no cards.
+//! The GPU as NVML sees it: name, memory, clocks, power, temperature. What is absent is `None`; nothing here can
+//! fail, and a machine without a driver has no GPUs.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 
 use crate::units::Bytes;
 
-/// A reading of one card.
+/// A reading of one GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Card {
+pub struct GpuReading {
     pub index: u32,
     pub name: Option<String>,
     /// Major and minor compute capability.
     pub compute_capability: Option<(i32, i32)>,
-    pub memory: Option<CardMemory>,
+    pub memory: Option<GpuMemory>,
     pub sm_clock_mhz: Option<u32>,
     pub memory_clock_mhz: Option<u32>,
     pub power_milliwatts: Option<u32>,
@@ -21,9 +21,9 @@ pub struct Card {
     pub temperature_celsius: Option<u32>,
 }
 
-/// Memory of a card, as the driver counts it: other programs and the desktop are in `used`.
+/// Memory of a GPU, as the driver counts it: other programs and the desktop are in `used`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CardMemory {
+pub struct GpuMemory {
     pub total: Bytes,
     pub free: Bytes,
     pub used: Bytes,
@@ -45,21 +45,21 @@ impl Gpu {
         self.nvml.as_ref()?.sys_driver_version().ok()
     }
 
-    /// All cards that can be read.
-    pub fn cards(&self) -> Vec<Card> {
+    /// All GPUs that can be read.
+    pub fn gpus(&self) -> Vec<GpuReading> {
         let Some(nvml) = &self.nvml else { return Vec::new() };
         (0..nvml.device_count().unwrap_or(0)).filter_map(|index| read(nvml, index)).collect()
     }
 }
 
-fn read(nvml: &Nvml, index: u32) -> Option<Card> {
+fn read(nvml: &Nvml, index: u32) -> Option<GpuReading> {
     let device = nvml.device_by_index(index).ok()?;
     let memory = device.memory_info().ok();
-    Some(Card {
+    Some(GpuReading {
         index,
         name: device.name().ok(),
         compute_capability: device.cuda_compute_capability().ok().map(|c| (c.major, c.minor)),
-        memory: memory.map(|m| CardMemory { total: Bytes(m.total), free: Bytes(m.free), used: Bytes(m.used) }),
+        memory: memory.map(|m| GpuMemory { total: Bytes(m.total), free: Bytes(m.free), used: Bytes(m.used) }),
         sm_clock_mhz: device.clock_info(Clock::SM).ok(),
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         power_milliwatts: device.power_usage().ok(),
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_machine_without_a_driver_has_no_cards_and_no_error() {
         let gpu = Gpu { nvml: None };
-        assert_eq!(gpu.cards(), []);
+        assert_eq!(gpu.gpus(), []);
         assert_eq!(gpu.driver(), None);
     }
 }

@@ -115,8 +115,8 @@ fn drafting(runner: &LlamaRunner, facts: &ModelFacts) -> String {
         (false, Bytes(0)) => "no MTP head".to_owned(),
         (false, bytes) => format!("MTP head not loaded ({bytes})"),
     };
-    let eyes = if runner.facts().vision.is_some() { "; sees pictures" } else { "" };
-    format!("; {head}, up to {} drafted tokens a step{eyes}", runner.facts().n_outputs_seq - 1)
+    let vision_encoder = if runner.facts().vision.is_some() { "; sees images" } else { "" };
+    format!("; {head}, up to {} drafted tokens a step{vision_encoder}", runner.facts().n_outputs_seq - 1)
 }
 
 fn describe(memory: &[MemoryUse]) -> String {

@@ -3,20 +3,20 @@
 //! Nothing here is global: `Metrics` is a value that whoever counts is handed. Environment variables are read in `config`,
 //! HTTP belongs to `api`: this module only renders text.
 
-mod cards;
 mod drafts;
 mod family;
+mod gpus;
+mod image_files;
+mod images;
 mod kernels;
 mod logging;
 mod metrics;
 pub mod names;
-mod picture_files;
-mod pictures;
 mod prefix;
 mod records;
 
-pub use cards::CardGauges;
 pub use drafts::DRAFT_POSITIONS;
+pub use gpus::GpuGauges;
 pub use kernels::{KernelReader, KernelState};
 pub use logging::{LogFormat, TelemetryError, start_logging};
 pub use metrics::Metrics;

@@ -1,6 +1,6 @@
 //! Newtypes that every layer shares: a token, a position, a sequence, an amount of memory.
 //!
-//! Positions and token counts are different things: after a picture a sequence has fewer positions than tokens
+//! Positions and token counts are different things: after an image a sequence has fewer positions than tokens
 //! (`native-core`, M-RoPE), so they never share a type.
 
 use std::fmt;

@@ -152,7 +152,7 @@ async fn a_template_can_be_looked_at() {
     assert!(open.body["prompt"].as_str().unwrap().ends_with("hi<|im_end|><|im_end|>\n"));
 }
 
-/// A card that hangs must not look well from outside.
+/// A GPU that hangs must not look well from outside.
 #[tokio::test]
 async fn a_step_that_hangs_is_seen_in_health_and_metrics() {
     let (runner, mut calls) = FakeRunner::saying("</think>x").recorded();

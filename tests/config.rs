@@ -250,3 +250,13 @@ fn the_word_for_no_value_undoes_a_lower_layer() {
     assert_eq!(resolved.profile.engine.ctx_tokens, None);
     assert_eq!(resolved.profile.chat.thinking, None);
 }
+
+#[test]
+fn the_old_name_of_a_section_is_read_for_one_release() {
+    let (_folder, path) = file("name = \"mine\"\ndescription = \"d\"\n[pictures]\nmax_bytes = 4096\n");
+    assert_eq!(from(Some(&path), &[], &[]).profile.images.max_bytes, 4096);
+    let env = from(None, &[("PLATEAU_PICTURES_MAX_SIDE", "64")], &[]);
+    assert_eq!(env.profile.images.max_side, 64);
+    let slip = refused(None, &[("PLATEAU_PICTURES_MAX_SIDES", "64")], &[]);
+    assert!(slip.to_string().contains("pictures.max_sides"), "{slip}");
+}

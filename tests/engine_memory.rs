@@ -116,8 +116,7 @@ async fn a_prompt_that_leaves_no_room_is_refused_with_both_numbers() {
 #[tokio::test]
 async fn a_full_queue_is_busy_and_frees_a_place_at_each_end() {
     let (runner, gate) = FakeRunner::saying("ok").with_facts(|f| f.n_seq_max = 2).gated();
-    let rig =
-        start_with(runner, EngineSettings { queue_capacity: 3, prefill_chunk_tokens: 64, picture_cache_bytes: 0 });
+    let rig = start_with(runner, EngineSettings { queue_capacity: 3, prefill_chunk_tokens: 64, image_cache_bytes: 0 });
     let mut streams: Vec<_> = (0..5).map(|_| rig.handle.submit(request("hi")).unwrap()).collect();
     assert_eq!(rig.handle.submit(request("hi")).err(), Some(SubmitError::Busy));
     drop(gate);

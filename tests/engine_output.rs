@@ -165,7 +165,7 @@ async fn repeat_penalties_look_at_the_prompt_too() {
 }
 
 #[tokio::test]
-async fn the_picture_of_the_engine_shows_who_does_what() {
+async fn the_published_state_shows_who_does_what() {
     let (runner, gate) = FakeRunner::saying("abc").with_facts(|f| f.n_seq_max = 1).gated();
     let rig = start(runner);
     let mut stream = rig.handle.submit(request("hello")).unwrap();

@@ -190,7 +190,7 @@ impl Rig {
             let runner = LlamaRunner::new(model_with_head(), &engine_config(4096, parallel), options)?;
             Ok::<_, plateau::llama::LoadError>(Loaded { runner: Box::new(runner), tokenizer: for_engine })
         };
-        let settings = EngineSettings { queue_capacity: 4096, prefill_chunk_tokens: 128, picture_cache_bytes: 0 };
+        let settings = EngineSettings { queue_capacity: 4096, prefill_chunk_tokens: 128, image_cache_bytes: 0 };
         let (handle, joiner) = Engine::spawn(factory, settings, Metrics::new()).unwrap();
         Rig { handle, joiner, tokenizer }
     }
@@ -201,7 +201,7 @@ impl Rig {
         GenerationRequest {
             id: "test".into(),
             prompt: prompt.into_iter().map(PromptItem::Token).collect(),
-            pictures: vec![],
+            images: vec![],
             sampling,
             stop: Vec::new(),
             max_tokens: Some(96),

@@ -134,7 +134,7 @@ fn a_state_with_a_rollback_that_waits_is_the_one_after_it() {
 
 /// Attention rows alone gave other servers garbled answers.
 #[test]
-fn a_torn_state_leaves_nothing_behind_and_harms_nobody() {
+fn a_incomplete_state_leaves_nothing_behind_and_harms_nobody() {
     let text = tokens(60, 3);
     let mut runner = runner(CacheType::Q8_0, 512, 2);
     feed(&mut runner, 0, 0, &text[..40]);
@@ -142,13 +142,13 @@ fn a_torn_state_leaves_nothing_behind_and_harms_nobody() {
     let expected = go_on(&mut runner, 0, 40, &text[40..]);
     for cut in [0, 1, 8, 9, 100, saved.point.len() / 2, saved.point.len() - 1] {
         let bytes = [(&saved.rows[..], 0, 0, 40)];
-        let torn = Put { seq: 1, donor: 1, kept: 0, rows: &bytes, point: &saved.point[..cut], end: 40 };
-        assert!(put(&mut runner, &torn).is_err(), "point {cut}");
+        let incomplete = Put { seq: 1, donor: 1, kept: 0, rows: &bytes, point: &saved.point[..cut], end: 40 };
+        assert!(put(&mut runner, &incomplete).is_err(), "point {cut}");
     }
     for cut in [0, 7, 8, 16, 100, saved.rows.len() / 2, saved.rows.len() - 1] {
         let bytes = [(&saved.rows[..cut], 0, 0, 40)];
-        let torn = Put { seq: 1, donor: 1, kept: 0, rows: &bytes, point: &saved.point, end: 40 };
-        assert!(put(&mut runner, &torn).is_err(), "rows {cut}");
+        let incomplete = Put { seq: 1, donor: 1, kept: 0, rows: &bytes, point: &saved.point, end: 40 };
+        assert!(put(&mut runner, &incomplete).is_err(), "rows {cut}");
     }
     // A gap, another end, a donor without the rows.
     let whole = [(&saved.rows[..], 0, 0, 40)];
@@ -202,7 +202,7 @@ impl Rig {
             let tokenizer = vocab::tokenizer(&model_with_head());
             Ok::<_, plateau::llama::LoadError>(Loaded { runner: Box::new(runner), tokenizer })
         };
-        let settings = EngineSettings { queue_capacity: 64, prefill_chunk_tokens: 128, picture_cache_bytes: 0 };
+        let settings = EngineSettings { queue_capacity: 64, prefill_chunk_tokens: 128, image_cache_bytes: 0 };
         let (handle, joiner) = Engine::with_cache(factory, settings, cache, Metrics::new()).unwrap();
         Rig { handle, joiner }
     }
@@ -211,7 +211,7 @@ impl Rig {
         let request = GenerationRequest {
             id: "test".into(),
             prompt: prompt.iter().map(|token| PromptItem::Token(*token)).collect(),
-            pictures: vec![],
+            images: vec![],
             sampling: SamplingParams::greedy(),
             stop: Vec::new(),
             max_tokens: Some(6),

@@ -1,4 +1,4 @@
-//! Pictures over the demo model on the CPU: right answers, the same with drafts and without, alone and beside others, cut into
+//! Images over the demo model on the CPU: right answers, the same with drafts and without, alone and beside others, cut into
 //! chunks or not, cold or from a saved state; and nothing of it without a projector.
 #![cfg(feature = "native")]
 #![allow(clippy::unwrap_used, reason = "a failure in a helper of a test is a failed test")]
@@ -11,8 +11,8 @@ use std::time::Instant;
 use native::{argmax, max_difference, tokens};
 use plateau::config::{Profile, Projector, VisionConfig};
 use plateau::engine::{
-    BatchRow, CacheUse, Constraint, DraftRow, Engine, EngineSettings, Event, Finish, Gallery, GenerationRequest, Grid,
-    Handle, Joiner, Loaded, ModelRunner, Picture, PictureKey, PictureRow, PrefixSettings, PromptItem, Restore,
+    BatchRow, CacheUse, Constraint, DraftRow, EncoderCache, Engine, EngineSettings, Event, Finish, GenerationRequest,
+    Grid, Handle, Image, ImageKey, ImageRow, Joiner, Loaded, ModelRunner, PrefixSettings, PromptItem, Restore,
     RunnerErrorKind, Saved, SavedRows, SpeculativeParams, Tier, whole,
 };
 use plateau::llama::{self, LlamaRunner};
@@ -38,7 +38,7 @@ enum Shape {
 }
 
 /// A shape in the middle of a background, with soft edges, `nx` by `ny` tokens large.
-fn drawn(shape: Shape, colour: [u8; 3], ground: [u8; 3], (nx, ny): (u16, u16)) -> Arc<Picture> {
+fn drawn(shape: Shape, colour: [u8; 3], ground: [u8; 3], (nx, ny): (u16, u16)) -> Arc<Image> {
     let (width_px, height_px) = (u32::from(nx) * TOKEN_PX, u32::from(ny) * TOKEN_PX);
     let r = f64::from(width_px.min(height_px)) * 0.3;
     let mut rgb = Vec::new();
@@ -57,15 +57,15 @@ fn drawn(shape: Shape, colour: [u8; 3], ground: [u8; 3], (nx, ny): (u16, u16)) -
         }
     }
     let hash = rgb.iter().fold(u128::from(width_px), |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_01b3));
-    Arc::new(Picture { key: PictureKey::new(hash), grid: Grid { nx, ny }, width_px, height_px, rgb })
+    Arc::new(Image { key: ImageKey::new(hash), grid: Grid { nx, ny }, width_px, height_px, rgb })
 }
 
-fn circle() -> Arc<Picture> {
+fn circle() -> Arc<Image> {
     drawn(Shape::Circle, RED, WHITE, (3, 3))
 }
 
-/// Pictures with a question and what is to be answered.
-fn quiz() -> Vec<(Arc<Picture>, &'static str, &'static str)> {
+/// Images with a question and what is to be answered.
+fn quiz() -> Vec<(Arc<Image>, &'static str, &'static str)> {
     vec![
         (circle(), "What color is the circle?", "The circle is red."),
         (drawn(Shape::Square, BLUE, YELLOW, (4, 4)), "What shape is this?", "It is a blue square."),
@@ -100,7 +100,7 @@ impl Rig {
             let loaded = llama::load(&profile, &mut |_| true)?;
             Ok::<_, llama::LoadError>(Loaded { runner: Box::new(loaded.runner), tokenizer: loaded.tokenizer })
         };
-        let settings = EngineSettings { queue_capacity: 64, prefill_chunk_tokens: chunk, picture_cache_bytes: 1 << 20 };
+        let settings = EngineSettings { queue_capacity: 64, prefill_chunk_tokens: chunk, image_cache_bytes: 1 << 20 };
         let (handle, joiner) = Engine::with_cache(factory, settings, cache, Metrics::new()).unwrap();
         let tokenizer = handle.tokenizer().clone();
         Rig { handle, joiner, tokenizer }
@@ -110,20 +110,20 @@ impl Rig {
         self.tokenizer.encode(text, Specials::Parse).unwrap().into_iter().map(PromptItem::Token)
     }
 
-    /// A question after a picture, as the model's template writes it.
-    fn prompt(&self, picture: &Picture, question: &str) -> Vec<PromptItem> {
+    /// A question after an image, as the model's template writes it.
+    fn prompt(&self, image: &Image, question: &str) -> Vec<PromptItem> {
         let mut prompt: Vec<PromptItem> = self.text("<|im_start|>user\n<|vision_start|>").collect();
-        prompt.extend(rows_of(picture));
+        prompt.extend(rows_of(image));
         let end = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
         prompt.extend(self.text(&format!("<|vision_end|>{question}{end}")));
         prompt
     }
 
-    fn request(&self, picture: &Arc<Picture>, question: &str, mtp_max: u32) -> GenerationRequest {
+    fn request(&self, image: &Arc<Image>, question: &str, mtp_max: u32) -> GenerationRequest {
         GenerationRequest {
             id: "test".into(),
-            prompt: self.prompt(picture, question).into(),
-            pictures: vec![Arc::clone(picture)],
+            prompt: self.prompt(image, question).into(),
+            images: vec![Arc::clone(image)],
             sampling: SamplingParams::greedy(),
             stop: Vec::new(),
             max_tokens: Some(40),
@@ -158,8 +158,8 @@ impl Rig {
     }
 }
 
-fn rows_of(picture: &Picture) -> impl Iterator<Item = PromptItem> {
-    PictureRow::all(picture.key, picture.grid).map(PromptItem::Picture)
+fn rows_of(image: &Image) -> impl Iterator<Item = PromptItem> {
+    ImageRow::all(image.key, image.grid).map(PromptItem::Image)
 }
 
 fn cache() -> PrefixSettings {
@@ -167,12 +167,12 @@ fn cache() -> PrefixSettings {
 }
 
 #[tokio::test]
-async fn questions_about_pictures_are_answered_right_with_drafts_and_without() {
+async fn questions_about_images_are_answered_right_with_drafts_and_without() {
     let mut n_accepted = 0;
     for mtp_max in [0, 1, 3] {
         let rig = Rig::start(profile(1024, 1, true), PrefixSettings::OFF, 128);
-        for (picture, question, expected) in quiz() {
-            let (answer, finish) = rig.ask(rig.request(&picture, question, mtp_max)).await;
+        for (image, question, expected) in quiz() {
+            let (answer, finish) = rig.ask(rig.request(&image, question, mtp_max)).await;
             assert_eq!(answer.trim(), expected, "{picture:?}, {mtp_max} drafts");
             n_accepted += finish.drafts.mtp.accepted;
         }
@@ -182,31 +182,31 @@ async fn questions_about_pictures_are_answered_right_with_drafts_and_without() {
 }
 
 #[tokio::test]
-async fn another_question_about_a_picture_goes_on_after_it() {
+async fn another_question_about_an_image_goes_on_after_it() {
     let rig = Rig::start(profile(1024, 1, true), cache(), 128);
-    let picture = circle();
-    let (cold, finish) = rig.ask(rig.request(&picture, "What color is the background?", 3)).await;
+    let image = circle();
+    let (cold, finish) = rig.ask(rig.request(&image, "What color is the background?", 3)).await;
     assert_eq!((cold.trim(), finish.timings.encode_n), ("The background is white.", 1));
     rig.ask(rig.request(&drawn(Shape::Square, GREEN, BLACK, (3, 3)), "What shape is this?", 3)).await;
-    let (answer, finish) = rig.ask(rig.request(&picture, "What color is the circle?", 3)).await;
+    let (answer, finish) = rig.ask(rig.request(&image, "What color is the circle?", 3)).await;
     assert_eq!(answer.trim(), "The circle is red.");
     let n_before = rig.text("<|im_start|>user\n<|vision_start|>").count();
     assert!(finish.usage.cached >= n_before + 9, "{} tokens", finish.usage.cached);
     assert_eq!((finish.restored.tier, finish.timings.encode_n), (Tier::Ram, 0));
-    let (again, finish) = rig.ask(rig.request(&picture, "What color is the background?", 3)).await;
+    let (again, finish) = rig.ask(rig.request(&image, "What color is the background?", 3)).await;
     assert_eq!((again, finish.timings.prompt_n), (cold, 1));
     rig.close();
 }
 
 #[tokio::test]
-async fn four_conversations_about_four_pictures_are_those_alone() {
+async fn four_conversations_about_four_images_are_those_alone() {
     let rig = Rig::start(profile(4096, 4, true), cache(), 16);
     let asked: Vec<_> = quiz().into_iter().take(4).collect();
     let answers = futures_util::future::join_all(
-        asked.iter().map(|(picture, question, _)| rig.ask(rig.request(picture, question, 3))),
+        asked.iter().map(|(image, question, _)| rig.ask(rig.request(image, question, 3))),
     )
     .await;
-    for ((picture, _, expected), (answer, _)) in asked.iter().zip(answers) {
+    for ((image, _, expected), (answer, _)) in asked.iter().zip(answers) {
         assert_eq!(answer.trim(), *expected, "{picture:?}");
     }
     rig.close();
@@ -215,18 +215,18 @@ async fn four_conversations_about_four_pictures_are_those_alone() {
 /// Items through a runner, with positions as the engine gives them.
 struct Bench {
     runner: LlamaRunner,
-    gallery: Gallery,
+    encoder_cache: EncoderCache,
 }
 
 impl Bench {
-    fn new(n_ctx: u32, parallel: u32, pictures: &[&Picture]) -> Bench {
+    fn new(n_ctx: u32, parallel: u32, images: &[&Image]) -> Bench {
         let mut runner = load(&profile(n_ctx, parallel, true)).runner;
-        let mut gallery = Gallery::new(1 << 30);
-        for picture in pictures {
-            let embedding = runner.encode(picture).unwrap();
-            gallery.insert(picture.key, embedding);
+        let mut encoder_cache = EncoderCache::new(1 << 30);
+        for image in images {
+            let embedding = runner.encode(image).unwrap();
+            encoder_cache.insert(image.key, embedding);
         }
-        Bench { runner, gallery }
+        Bench { runner, encoder_cache }
     }
 
     /// Processes `items[from..to]` in one step. Returns the logits after the last.
@@ -238,7 +238,7 @@ impl Bench {
             BatchRow { seq: SeqId(seq), pos: Pos(at), item: *item, output: from + i + 1 == to }
         };
         let rows: Vec<BatchRow> = items[from..to].iter().enumerate().map(row).collect();
-        self.runner.step_with_images(&rows, &self.gallery).unwrap();
+        self.runner.step_with_images(&rows, &self.encoder_cache).unwrap();
         self.runner.logits(rows.len() - 1).unwrap().to_vec()
     }
 
@@ -264,21 +264,21 @@ fn plain(n: usize, seed: u32) -> Vec<PromptItem> {
     tokens(n, seed).into_iter().map(PromptItem::Token).collect()
 }
 
-/// A picture after so many tokens: around the size of a micro-batch every place counts.
+/// An image after so many tokens: around the size of a micro-batch every place counts.
 fn offsets() -> impl Iterator<Item = usize> {
     (0..12).chain((12..110).step_by(9)).chain(110..132)
 }
 
 #[test]
-fn a_picture_at_any_place_cut_into_steps_at_any_place_is_the_same() {
-    let picture = drawn(Shape::Square, BLUE, YELLOW, (4, 3));
-    let mut bench = Bench::new(512, 2, &[&picture]);
+fn an_image_at_any_place_cut_into_steps_at_any_place_is_the_same() {
+    let image = drawn(Shape::Square, BLUE, YELLOW, (4, 3));
+    let mut bench = Bench::new(512, 2, &[&image]);
     for offset in offsets() {
-        let items = [plain(offset, 1), rows_of(&picture).collect(), plain(9, 2)].concat();
+        let items = [plain(offset, 1), rows_of(&image).collect(), plain(9, 2)].concat();
         let n = items.len();
         let whole = bench.feed(0, &items, 0, n);
         let expected = argmax(&whole);
-        // Inside the picture, at its ends, and elsewhere.
+        // Inside the image, at its ends, and elsewhere.
         for cut in [offset + 1, offset + 5, offset + 11, offset + 12, offset.max(1), n - 1] {
             bench.runner.clear(SeqId(1));
             bench.feed(1, &items, 0, cut);
@@ -292,7 +292,7 @@ fn a_picture_at_any_place_cut_into_steps_at_any_place_is_the_same() {
 }
 
 #[test]
-fn a_state_after_a_picture_goes_on_to_the_bit_from_bytes_and_from_rows_of_another() {
+fn a_state_after_an_image_goes_on_to_the_bit_from_bytes_and_from_rows_of_another() {
     let (first, second) = (circle(), drawn(Shape::Triangle, GREEN, BLACK, (5, 2)));
     let mut bench = Bench::new(1024, 3, &[&first, &second]);
     for offset in [0, 1, 2, 7, 31, 64, 127, 128] {
@@ -334,7 +334,7 @@ fn a_state_after_a_picture_goes_on_to_the_bit_from_bytes_and_from_rows_of_anothe
             let got = bench.go_on(seq, &items, end);
             assert!(got == expected, "picture at {offset}, {n_kept} kept of {donor}");
         }
-        // A state inside a picture is none.
+        // A state inside an image is none.
         bench.runner.clear(SeqId(1));
         bench.feed(1, &items, 0, offset + 4);
         assert_eq!(whole(&items, offset + 4), offset);
@@ -344,19 +344,19 @@ fn a_state_after_a_picture_goes_on_to_the_bit_from_bytes_and_from_rows_of_anothe
     }
 }
 
-/// The head sees the text alone: what it knows before a picture goes with the token after it.
+/// The head sees the text alone: what it knows before an image goes with the token after it.
 #[test]
-fn drafts_after_a_picture_are_those_of_a_head_that_read_along_or_caught_up() {
-    let picture = circle();
-    let mut bench = Bench::new(512, 2, &[&picture]);
-    let items = [plain(20, 1), rows_of(&picture).collect(), plain(15, 2)].concat();
+fn drafts_after_an_image_are_those_of_a_head_that_read_along_or_caught_up() {
+    let image = circle();
+    let mut bench = Bench::new(512, 2, &[&image]);
+    let items = [plain(20, 1), rows_of(&image).collect(), plain(15, 2)].concat();
     let n = items.len();
     bench.feed(0, &items, 0, n);
     let row = |seq, token| DraftRow { seq: SeqId(seq), pos: Pos(position(&items)), token };
     let next = Token(900);
     bench.runner.draft(&[row(0, next)]).unwrap();
     let caught_up = bench.runner.draft_logits(0).unwrap().to_vec();
-    // A draft before the picture and one right after it.
+    // A draft before the image and one right after it.
     for at in [20, 29, 30] {
         bench.runner.clear(SeqId(1));
         bench.feed(1, &items, 0, at);
@@ -371,35 +371,35 @@ fn drafts_after_a_picture_are_those_of_a_head_that_read_along_or_caught_up() {
 }
 
 #[test]
-fn an_encoder_that_is_loaded_for_each_picture_encodes_the_same() {
+fn an_encoder_that_is_loaded_for_each_image_encodes_the_same() {
     let mut kept = load(&profile(512, 1, false)).runner;
     let mut profile = profile(512, 1, false);
     profile.vision = VisionConfig { keep_loaded: false, ..profile.vision };
     let mut fresh = load(&profile).runner;
-    let picture = circle();
-    let embedding = kept.encode(&picture).unwrap();
-    assert_eq!((embedding.grid, embedding.floats.len()), (picture.grid, 9 * 256));
+    let image = circle();
+    let embedding = kept.encode(&image).unwrap();
+    assert_eq!((embedding.grid, embedding.floats.len()), (image.grid, 9 * 256));
     for _ in 0..2 {
-        assert!(fresh.encode(&picture).unwrap() == embedding);
-        assert!(kept.encode(&picture).unwrap() == embedding);
+        assert!(fresh.encode(&image).unwrap() == embedding);
+        assert!(kept.encode(&image).unwrap() == embedding);
     }
 }
 
 #[test]
-fn a_picture_that_is_not_what_it_says_is_refused() {
+fn an_image_that_is_not_what_it_says_is_refused() {
     let mut runner = load(&profile(512, 1, false)).runner;
     let good = circle();
     let wrong = [
-        Picture { grid: Grid { nx: 3, ny: 2 }, ..(*good).clone() },
-        Picture { rgb: vec![0; 10], ..(*good).clone() },
-        Picture { width_px: 0, rgb: vec![], ..(*good).clone() },
+        Image { grid: Grid { nx: 3, ny: 2 }, ..(*good).clone() },
+        Image { rgb: vec![0; 10], ..(*good).clone() },
+        Image { width_px: 0, rgb: vec![], ..(*good).clone() },
     ];
-    for picture in wrong {
-        assert_eq!(runner.encode(&picture).unwrap_err().kind, RunnerErrorKind::InvalidBatch, "{picture:?}");
+    for image in wrong {
+        assert_eq!(runner.encode(&image).unwrap_err().kind, RunnerErrorKind::InvalidBatch, "{picture:?}");
     }
     assert!(runner.encode(&good).is_ok());
-    // Rows of a picture that nobody encoded.
-    let item = PromptItem::Picture(PictureRow { key: good.key, grid: good.grid, index: 0 });
+    // Rows of an image that nobody encoded.
+    let item = PromptItem::Image(ImageRow { key: good.key, grid: good.grid, index: 0 });
     let row = BatchRow { seq: SeqId(0), pos: Pos(0), item, output: true };
     assert_eq!(runner.step(&[row]).unwrap_err().kind, RunnerErrorKind::InvalidBatch);
 }
@@ -426,7 +426,7 @@ fn without_a_projector_nothing_sees() {
 }
 
 #[test]
-fn a_projector_that_is_torn_or_belongs_to_another_model_is_refused_before_mtmd_sees_it() {
+fn a_projector_that_is_incomplete_or_belongs_to_another_model_is_refused_before_mtmd_sees_it() {
     let dir = tempfile::tempdir().unwrap();
     let whole = std::fs::read("vendor/demo-model/plateau-demo-mmproj-f16.gguf").unwrap();
     let path = dir.path().join("mmproj.gguf");

@@ -176,11 +176,11 @@ fn fetched_templates_render_as_jinja2_renders_them() {
 }
 
 fn normalised(shape: &Value) -> Option<RenderInput> {
-    let picture = json!({ "type": "image" });
+    let image = json!({ "type": "image" });
     let options = NormaliseOptions {
         late_system_wrapper: "[system]\n{}",
         guard: &|text| text.to_owned(),
-        picture: &picture,
+        image: &image,
         max_messages: 100,
     };
     let mut input = input(shape);

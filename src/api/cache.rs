@@ -1,4 +1,4 @@
-//! The prefix cache over HTTP: a picture of it, and forgetting it.
+//! The prefix cache over HTTP: an image of it, and forgetting it.
 
 use axum::Json;
 use axum::extract::State;
@@ -75,7 +75,7 @@ fn kind(kind: BreakpointKind) -> &'static str {
         BreakpointKind::ThinkingEnd => "thinking_end",
         BreakpointKind::PromptEnd => "prompt_end",
         BreakpointKind::AnswerEnd => "answer_end",
-        BreakpointKind::Picture => "picture",
+        BreakpointKind::Image => "image",
         BreakpointKind::Grid => "grid",
     }
 }
@@ -86,7 +86,7 @@ pub async fn clear(State(state): State<ApiState>) -> Result<Json<Value>, ApiErro
         let code = match error {
             SubmitError::Stopping => ErrorCode::EngineStopping,
             SubmitError::Dead => ErrorCode::EngineDead,
-            SubmitError::Busy | SubmitError::TooLong { .. } | SubmitError::Pictures(_) => ErrorCode::EngineBusy,
+            SubmitError::Busy | SubmitError::TooLong { .. } | SubmitError::Images(_) => ErrorCode::EngineBusy,
         };
         ApiError::new(code, error.to_string())
     })?;

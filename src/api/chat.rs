@@ -37,15 +37,15 @@ pub async fn complete(State(state): State<ApiState>, request: Request) -> Result
 }
 
 /// `POST /apply-template`: the prompt of a chat request, as text. What concerns the generation
-/// alone is not looked at, and pictures are not got.
+/// alone is not looked at, and images are not got.
 pub async fn apply_template(State(state): State<ApiState>, request: Request) -> Result<Response, ApiError> {
     let bytes = extract::body(request, &state).await?;
     let worker = state.clone();
     let work = move || {
         let state = worker;
         let body = extract::object(&bytes, &state.profile.limits)?;
-        let TemplateRequest { conversation, pictures, ignored } = convert::template(body, &ConvertContext::of(&state))?;
-        state.pictures.admit(&pictures)?;
+        let TemplateRequest { conversation, images, ignored } = convert::template(body, &ConvertContext::of(&state))?;
+        state.images.admit(&images)?;
         let rendered = render(conversation, &state.served())?;
         Ok((rendered.shown(), Notices { ignored, relaxed: Vec::new() }))
     };

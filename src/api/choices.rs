@@ -37,7 +37,7 @@ impl RunningChoices {
         let mut totals = UsageTotals::new(n_per_prompt);
         for (index, request) in requests.into_iter().enumerate() {
             if index.checked_rem(n_per_prompt) == Some(0) {
-                totals.add_pictures(&request);
+                totals.add_images(&request);
             }
             events.push(indexed(index, handle.submit(request)?));
             readers.push(ChoiceReader::new(format.clone(), tokenizer));

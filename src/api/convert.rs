@@ -15,9 +15,9 @@ use super::wire::{ChatBody, ChatOwnFields, CompletionBody, CompletionOwnFields, 
 use crate::chat::constraint::sources;
 use crate::chat::conversation::{self, ConversationFields};
 use crate::chat::fields::FieldValue;
+use crate::chat::images::{ImageSource, Taken, take_from_messages, take_from_prompt};
 use crate::chat::number::Int;
 use crate::chat::options::{self, OptionFields, check_choices};
-use crate::chat::pictures::{PictureRef, Taken, take_from_messages, take_from_prompt};
 use crate::chat::request::ChatMessages;
 use crate::chat::{ChatRequest, Conversation, ServedModel, prompts};
 
@@ -30,10 +30,10 @@ pub struct ResponseOptions {
     pub progress: bool,
 }
 
-/// A request whose pictures are not got yet, with how it is to be answered.
+/// A request whose images are not got yet, with how it is to be answered.
 #[derive(Clone, Debug)]
 pub struct Converted {
-    pub request: ChatRequest<PictureRef>,
+    pub request: ChatRequest<ImageSource>,
     pub response: ResponseOptions,
 }
 
@@ -58,7 +58,7 @@ pub fn chat(body: Map<String, Value>, context: &ConvertContext<'_>) -> Result<Co
     let mut ignored = Vec::new();
     let ChatBody { chat, template, tools, thinking, response, generation, sampling, constraint } =
         typed(judge(body, Endpoint::Chat, &mut ignored)?)?;
-    let ChatOwn { messages, pictures, logprobs } = chat_own(chat, &mut ignored)?;
+    let ChatOwn { messages, images, logprobs } = chat_own(chat, &mut ignored)?;
     let response = response_options(response, context.model_id, &mut ignored)?;
     ignored.extend(generation.unknown_members());
     let progress = response.progress;
@@ -70,14 +70,14 @@ pub fn chat(body: Map<String, Value>, context: &ConvertContext<'_>) -> Result<Co
     let conversation = conversation::check(conversation, served, &mut ignored)?;
     let constraint = sources::read(constraint, &mut ignored)?;
     let conversation = Conversation::Messages(Box::new(conversation));
-    Ok(Converted { request: ChatRequest { conversation, pictures, options, constraint, ignored }, response })
+    Ok(Converted { request: ChatRequest { conversation, images, options, constraint, ignored }, response })
 }
 
 /// The conversation of a chat request alone.
 #[derive(Clone, Debug)]
 pub struct TemplateRequest {
     pub conversation: ChatMessages,
-    pub pictures: Vec<PictureRef>,
+    pub images: Vec<ImageSource>,
     pub ignored: Vec<String>,
 }
 
@@ -87,12 +87,12 @@ pub fn template(body: Map<String, Value>, context: &ConvertContext<'_>) -> Resul
     let mut ignored = Vec::new();
     let ChatBody { chat, template, tools, thinking, response, generation, sampling: _, constraint: _ } =
         typed(judge(body, Endpoint::Chat, &mut ignored)?)?;
-    let ChatOwn { messages, pictures, logprobs: _ } = chat_own(chat, &mut ignored)?;
+    let ChatOwn { messages, images, logprobs: _ } = chat_own(chat, &mut ignored)?;
     response_options(response, context.model_id, &mut ignored)?;
     ignored.extend(generation.unknown_members());
     let conversation = ConversationFields { messages, template, tools, thinking };
     let conversation = conversation::check(conversation, &context.served, &mut ignored)?;
-    Ok(TemplateRequest { conversation, pictures, ignored })
+    Ok(TemplateRequest { conversation, images, ignored })
 }
 
 /// The body of `/v1/completions`.
@@ -102,7 +102,7 @@ pub fn completion(body: Map<String, Value>, context: &ConvertContext<'_>) -> Res
         typed(judge(body, Endpoint::Completions, &mut ignored)?)?;
     let CompletionOwnFields { prompt, echo, best_of, logprobs, special, skip_special_tokens } = completion;
     let mut prompt = prompt.ok_or_else(|| missing("prompt"))?;
-    let Taken { pictures, ignored: unused } = take_from_prompt(&mut prompt)?;
+    let Taken { images, ignored: unused } = take_from_prompt(&mut prompt)?;
     ignored.extend(unused);
     let response = response_options(response, context.model_id, &mut ignored)?;
     ignored.extend(generation.unknown_members());
@@ -125,27 +125,27 @@ pub fn completion(body: Map<String, Value>, context: &ConvertContext<'_>) -> Res
     check_choices(n_prompts.saturating_mul(options.n), multiplied_by, served)?;
     let constraint = sources::read(constraint, &mut ignored)?;
     let conversation = Conversation::Prompts(prompts);
-    Ok(Converted { request: ChatRequest { conversation, pictures, options, constraint, ignored }, response })
+    Ok(Converted { request: ChatRequest { conversation, images, options, constraint, ignored }, response })
 }
 
 /// `ChatOwnFields`, read.
 struct ChatOwn {
     messages: Vec<Value>,
-    pictures: Vec<PictureRef>,
+    images: Vec<ImageSource>,
     logprobs: Option<FieldValue<Int>>,
 }
 
 fn chat_own(fields: ChatOwnFields, ignored: &mut Vec<String>) -> Result<ChatOwn, ApiError> {
     let ChatOwnFields { messages, logprobs, top_logprobs } = fields;
     let mut messages = messages.ok_or_else(|| missing("messages"))?;
-    let Taken { pictures, ignored: unused } = take_from_messages(&mut messages)?;
+    let Taken { images, ignored: unused } = take_from_messages(&mut messages)?;
     ignored.extend(unused);
     let logprobs = match (logprobs, top_logprobs) {
         (Some(true), top) => Some(FieldValue { param: "top_logprobs", value: top.unwrap_or(Int(0)) }),
         (_, None | Some(Int(0))) => None,
         (_, Some(_)) => return Err(invalid("top_logprobs", "`top_logprobs` needs `logprobs: true`")),
     };
-    Ok(ChatOwn { messages, pictures, logprobs })
+    Ok(ChatOwn { messages, images, logprobs })
 }
 
 fn response_options(

@@ -95,9 +95,9 @@ impl ErrorCode {
             ErrorCode::UnsupportedParameter => ("unsupported_parameter", S::BAD_REQUEST, INVALID, "A field or value of the API that this build does not serve; `param` is its path."),
             ErrorCode::LimitExceeded => ("limit_exceeded", S::BAD_REQUEST, INVALID, "A field is longer than a limit of the profile; `param` is its path."),
             ErrorCode::ContextExceeded => ("context_length_exceeded", S::BAD_REQUEST, "exceed_context_size_error", "The prompt leaves no room in the context. `n_prompt_tokens` and `n_ctx` say by how much. As a rule `code` is the number 400, as llama-server has it; with `server.openai_overflow_code` it is the name and `type` is `invalid_request_error`, as OpenAI has it."),
-            ErrorCode::VisionNotAvailable => ("vision_not_available", S::BAD_REQUEST, INVALID, "The request holds a picture, and the model has no eyes (`model.mmproj`), or its chat template prints no place for pictures."),
-            ErrorCode::InvalidImage => ("invalid_image", S::BAD_REQUEST, INVALID, "A picture that is not one, is cut off or damaged, or is of a kind that is not taken; `param` is the path of its address (docs/vision.md)."),
-            ErrorCode::ImageNotFetched => ("image_not_fetched", S::BAD_REQUEST, INVALID, "A picture could not be had from its URL: the profile does not allow it (`pictures.fetch`, `pictures.dir`), or nobody answered with one."),
+            ErrorCode::VisionNotAvailable => ("vision_not_available", S::BAD_REQUEST, INVALID, "The request holds an image, and the model has no vision encoder (`model.mmproj`), or its chat template prints no place for images."),
+            ErrorCode::InvalidImage => ("invalid_image", S::BAD_REQUEST, INVALID, "An image that is not one, is cut off or damaged, or is of a kind that is not taken; `param` is the path of its address (docs/vision.md)."),
+            ErrorCode::ImageNotFetched => ("image_not_fetched", S::BAD_REQUEST, INVALID, "An image could not be had from its URL: the profile does not allow it (`images.fetch`, `images.dir`), or nobody answered with one."),
             ErrorCode::BodyUnreadable => ("body_unreadable", S::BAD_REQUEST, INVALID, "The connection broke while the body was read."),
             ErrorCode::BodyTimeout => ("body_timeout", S::REQUEST_TIMEOUT, INVALID, "Nothing more of the body came for `server.read_timeout_seconds`. The connection is closed."),
             ErrorCode::InvalidApiKey => ("invalid_api_key", S::UNAUTHORIZED, "authentication_error", "The server wants its key in `Authorization: Bearer KEY` (or `x-api-key`)."),
@@ -106,7 +106,7 @@ impl ErrorCode {
             ErrorCode::NotFound => ("not_found", S::NOT_FOUND, INVALID, "No such path."),
             ErrorCode::ModelNotFound => ("model_not_found", S::NOT_FOUND, INVALID, "`/v1/models/{id}` with an id that is not served. Generation takes any model name and answers with the served one."),
             ErrorCode::MethodNotAllowed => ("method_not_allowed", S::METHOD_NOT_ALLOWED, INVALID, "The path is right, the method is not; `Allow` lists those that are."),
-            ErrorCode::BodyTooLarge => ("body_too_large", S::PAYLOAD_TOO_LARGE, INVALID, "The body is longer than `limits.body_bytes`, or than `pictures.body_bytes` where the model sees pictures."),
+            ErrorCode::BodyTooLarge => ("body_too_large", S::PAYLOAD_TOO_LARGE, INVALID, "The body is longer than `limits.body_bytes`, or than `images.body_bytes` where the model sees images."),
             ErrorCode::GenerationFailed => ("generation_failed", S::INTERNAL_SERVER_ERROR, SERVER, "The model failed at this request. Others go on; the log has the cause."),
             ErrorCode::Internal => ("internal", S::INTERNAL_SERVER_ERROR, SERVER, "A fault of the server. The log has the cause."),
             ErrorCode::OutOfMemory => ("out_of_memory", S::SERVICE_UNAVAILABLE, UNAVAILABLE, "Memory ran out for this request. Others go on."),
@@ -209,7 +209,7 @@ impl ApiError {
             SubmitError::Busy => ErrorCode::EngineBusy,
             SubmitError::Stopping => ErrorCode::EngineStopping,
             SubmitError::Dead => ErrorCode::EngineDead,
-            SubmitError::Pictures(_) => ErrorCode::Internal,
+            SubmitError::Images(_) => ErrorCode::Internal,
         };
         ApiError::new(code, error.to_string())
     }
@@ -251,7 +251,7 @@ impl From<RequestError> for ApiError {
             RequestErrorKind::Unsupported => ErrorCode::UnsupportedParameter,
             RequestErrorKind::TooLarge => ErrorCode::LimitExceeded,
             RequestErrorKind::NoVision => ErrorCode::VisionNotAvailable,
-            RequestErrorKind::Picture => ErrorCode::InvalidImage,
+            RequestErrorKind::Image => ErrorCode::InvalidImage,
             RequestErrorKind::NotFetched => ErrorCode::ImageNotFetched,
         };
         let error = ApiError::new(code, message);
@@ -273,9 +273,9 @@ impl From<EngineError> for ApiError {
             }
             EngineError::Runner(_) => (ErrorCode::GenerationFailed, "the model failed at this request"),
             EngineError::Encode(inner) if inner.kind == RunnerErrorKind::OutOfMemory => {
-                (ErrorCode::OutOfMemory, "memory ran out while a picture was encoded; try a smaller one")
+                (ErrorCode::OutOfMemory, "memory ran out while an image was encoded; try a smaller one")
             }
-            EngineError::Encode(_) => (ErrorCode::GenerationFailed, "a picture of this request could not be encoded"),
+            EngineError::Encode(_) => (ErrorCode::GenerationFailed, "an image of this request could not be encoded"),
             EngineError::Sample(inner) if inner.is_ban_of_all() => {
                 let message = "`logit_bias` bans every token that could come next (`ignore_eos` bans those that end the \
                                answer); leave at least one";

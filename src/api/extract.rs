@@ -24,15 +24,15 @@ struct BodyLimit {
 }
 
 impl BodyLimit {
-    /// Pictures make bodies long: where the model sees them, more is read.
+    /// Images make bodies long: where the model sees them, more is read.
     fn of(state: &ApiState) -> BodyLimit {
         let own = BodyLimit { bytes: state.profile.limits.body_bytes, setting: "limits.body_bytes" };
-        let pictures = BodyLimit { bytes: state.profile.pictures.body_bytes, setting: "pictures.body_bytes" };
-        if state.handle.facts().vision.is_some() && pictures.bytes > own.bytes { pictures } else { own }
+        let images = BodyLimit { bytes: state.profile.images.body_bytes, setting: "images.body_bytes" };
+        if state.handle.facts().vision.is_some() && images.bytes > own.bytes { images } else { own }
     }
 }
 
-/// Reads the body, up to `limits.body_bytes` (`pictures.body_bytes`); each piece of it must come
+/// Reads the body, up to `limits.body_bytes` (`images.body_bytes`); each piece of it must come
 /// within `server.read_timeout_seconds`.
 pub async fn body(request: Request, state: &ApiState) -> Result<Bytes, ApiError> {
     let limit = BodyLimit::of(state);

@@ -80,7 +80,7 @@ fn kernels(state: &ApiState) -> Value {
     state.metrics.kernels().into_iter().map(kernel).collect()
 }
 
-/// Bounds of pictures in tokens; null where there are none.
+/// Bounds of images in tokens; null where there are none.
 fn vision(state: &ApiState) -> Value {
     let facts = state.handle.facts().vision.as_ref();
     facts.map_or(Value::Null, |VisionFacts { token_px, min_tokens, max_tokens }| {
@@ -88,9 +88,9 @@ fn vision(state: &ApiState) -> Value {
             "token_px": token_px,
             "min_tokens": min_tokens,
             "max_tokens": max_tokens,
-            "low_tokens": state.profile.pictures.low_tokens.min(*max_tokens),
-            "fetch": state.profile.pictures.fetch,
-            "files": state.profile.pictures.dir.is_some(),
+            "low_tokens": state.profile.images.low_tokens.min(*max_tokens),
+            "fetch": state.profile.images.fetch,
+            "files": state.profile.images.dir.is_some(),
         })
     })
 }
@@ -155,7 +155,7 @@ fn features(state: &ApiState) -> Value {
     json!({
         "mtp": feature(mtp.is_none(), mtp.unwrap_or("the model's MTP head drafts, and the model checks every token")),
         "vision": match state.handle.facts().vision {
-            Some(_) => feature(true, "pictures are encoded with the model's projector; `vision` has their sizes"),
+            Some(_) => feature(true, "images are encoded with the model's projector; `vision` has their sizes"),
             None => feature(false, "no projector is loaded (model.mmproj)"),
         },
         "grammar": feature(

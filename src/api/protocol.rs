@@ -1,5 +1,5 @@
 //! The one path of a request that generates, whatever API it came by: read, convert, get its
-//! pictures, prepare, submit, answer. An API is what converts its body into a `ChatRequest` and
+//! images, prepare, submit, answer. An API is what converts its body into a `ChatRequest` and
 //! what prints its answers.
 
 use std::time::Instant;
@@ -45,7 +45,7 @@ pub async fn complete<P: Protocol>(state: ApiState, request: Request) -> Result<
         P::convert(body, &ConvertContext::of(&worker))
     };
     let Converted { request, response } = place.run(convert).await?;
-    let request = state.pictures.load(request, &place).await?;
+    let request = state.images.load(request, &place).await?;
     let id = format!("{}-{}", P::ID_PREFIX, Uuid::new_v4().simple());
     let (worker, name) = (state.clone(), id.clone());
     let work = move || {

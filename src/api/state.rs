@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::pictures::Pictures;
+use super::images::Images;
 use super::preparing::Preparing;
 use crate::chat::constraint::Grammars;
 use crate::chat::{ChatTemplate, ServedModel, TemplateOrigin};
@@ -23,7 +23,7 @@ pub struct ApiState {
     pub metrics: Metrics,
     pub build: Arc<BuildInfo>,
     pub preparing: Preparing,
-    pub pictures: Pictures,
+    pub images: Images,
     pub grammars: Grammars,
 }
 

@@ -12,7 +12,7 @@ pub struct UsageTotals {
     /// Over all choices, as `timings`: `usage` has it once a prompt.
     n_cached: usize,
     reasoning_tokens: Option<usize>,
-    /// Of the prompts that have pictures.
+    /// Of the prompts that have images.
     image_tokens: Option<usize>,
     timings: Timings,
     drafts: DraftTotals,
@@ -63,10 +63,10 @@ impl UsageTotals {
         UsageTotals { n_per_prompt, ..UsageTotals::default() }
     }
 
-    /// A prompt's pictures are known from the beginning, and count once.
-    pub fn add_pictures(&mut self, request: &GenerationRequest) {
-        if !request.pictures.is_empty() {
-            let n = request.prompt.iter().filter(|item| item.picture().is_some()).count();
+    /// A prompt's images are known from the beginning, and count once.
+    pub fn add_images(&mut self, request: &GenerationRequest) {
+        if !request.images.is_empty() {
+            let n = request.prompt.iter().filter(|item| item.image().is_some()).count();
             self.image_tokens = Some(self.image_tokens.unwrap_or(0) + n);
         }
     }

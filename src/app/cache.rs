@@ -57,7 +57,7 @@ pub fn ram_bytes(profile: &Profile, free: Bytes) -> Bytes {
 }
 
 /// Of everything that makes the states of one run useless to another: model (its header holds the
-/// rope), template, types of the caches, attention, the MTP head, what encodes pictures, build.
+/// rope), template, types of the caches, attention, the MTP head, what encodes images, build.
 fn fingerprint(profile: &Profile, files: &ModelFiles<'_>) -> Result<Fingerprint, Failure> {
     let ModelFiles { model, projector, template } = *files;
     let unreadable =
@@ -82,7 +82,7 @@ fn fingerprint(profile: &Profile, files: &ModelFiles<'_>) -> Result<Fingerprint,
         ("caches", caches.as_bytes()),
         ("build", build.as_bytes()),
     ];
-    // A picture's bounds change its grid, which is part of the key.
+    // An image's bounds change its grid, which is part of the key.
     Ok(Fingerprint::of(parts.into_iter().chain(projector.as_ref().map(|bytes| ("projector", bytes.as_slice())))))
 }
 
@@ -132,7 +132,7 @@ mod tests {
         bytes.iter_mut().skip(3 << 20).for_each(|b| *b = 8);
         let (_dir, trained_on) = file(&bytes);
         assert_ne!(of(&profile, &trained_on, b"template"), mine);
-        // The same model with eyes: pictures are in its states.
+        // The same model with vision encoder: images are in its states.
         let demo = ModelFile::locate(&profile.model).unwrap();
         let header = Header::read(&demo).unwrap();
         let projector = ProjectorFile::read(&profile.model, &header).unwrap();

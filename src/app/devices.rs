@@ -1,4 +1,4 @@
-//! The devices of the model runtime: plug-ins are loaded first, so that a card shows up. Without
+//! The devices of the model runtime: plug-ins are loaded first, so that a GPU shows up. Without
 //! native code there are none.
 
 use crate::config::ModelConfig;
@@ -11,8 +11,8 @@ pub struct Device {
     pub name: String,
     pub description: String,
     pub backend: String,
-    /// A card with memory of its own.
-    pub is_card: bool,
+    /// A GPU with memory of its own.
+    pub is_gpu: bool,
     pub free: Bytes,
     pub total: Bytes,
 }
@@ -23,7 +23,7 @@ pub fn start(config: &ModelConfig) -> Vec<Device> {
     use crate::llama::{DeviceKind, backend, start_backends};
     start_backends(config);
     let device = |d: crate::llama::Device| Device {
-        is_card: d.kind == DeviceKind::Gpu,
+        is_gpu: d.kind == DeviceKind::Gpu,
         name: d.name,
         description: d.description,
         backend: d.backend,

@@ -27,7 +27,7 @@ impl Fit {
     pub fn new(profile: &Profile, sizes: ModelSizes, free: FreeMemory) -> Result<Fit, Failure> {
         cache_types_fit(&sizes, &profile.engine, &profile.speculative).map_err(Failure::Usage)?;
         let (engine, speculative, gpu_layers) = (&profile.engine, &profile.speculative, profile.model.gpu_layers);
-        let plan = Plan::new(&sizes, engine, speculative, gpu_layers, free.card.is_some());
+        let plan = Plan::new(&sizes, engine, speculative, gpu_layers, free.gpu.is_some());
         let alternatives = match plan.fits(&free) {
             true => Vec::new(),
             false => alternatives(&sizes, engine, speculative, gpu_layers, &free),
@@ -47,7 +47,7 @@ impl Fit {
     /// The table, the verdict and what would fit.
     pub fn table(&self) -> String {
         let mut out = format!("memory with {} tokens in the cache (~ marks estimates)\n", self.plan.ctx_tokens);
-        for place in [Place::Card, Place::Host] {
+        for place in [Place::Gpu, Place::Host] {
             let items: Vec<&Item> = self.plan.items.iter().filter(|item| item.place == place).collect();
             if items.is_empty() {
                 continue;
@@ -71,7 +71,7 @@ impl Fit {
 
     fn free_at(&self, place: Place) -> Bytes {
         match place {
-            Place::Card => self.free.card.unwrap_or(Bytes(0)),
+            Place::Gpu => self.free.gpu.unwrap_or(Bytes(0)),
             Place::Host => self.free.host,
         }
     }
@@ -117,10 +117,10 @@ fn flag(key: &str) -> String {
     format!("--{}", short.or(setting.map(Setting::flag)).unwrap_or_else(|| key.to_owned()))
 }
 
-/// What a model may take: the first card that the runtime can use, and the host.
+/// What a model may take: the first GPU that the runtime can use, and the host.
 pub fn free_memory(host: &HostMemory, devices: &[Device]) -> FreeMemory {
-    let card: Option<Bytes> = devices.iter().find(|device| device.is_card).map(|device| device.free);
-    FreeMemory { card, host: host.free() }
+    let gpu: Option<Bytes> = devices.iter().find(|device| device.is_gpu).map(|device| device.free);
+    FreeMemory { gpu, host: host.free() }
 }
 
 #[cfg(test)]
@@ -145,12 +145,12 @@ mod tests {
             head_dim_k: 256,
             head_dim_v: 256,
             n_ctx_train: 8192,
-            pictures: None,
+            images: None,
         }
     }
 
     fn fit_of(profile: &Profile, host_mib: u64) -> Fit {
-        Fit::new(profile, sizes(), FreeMemory { card: None, host: Bytes(host_mib << 20) }).unwrap()
+        Fit::new(profile, sizes(), FreeMemory { gpu: None, host: Bytes(host_mib << 20) }).unwrap()
     }
 
     fn fit(host_mib: u64) -> Fit {
@@ -192,17 +192,17 @@ mod tests {
         assert!(!row("KV cache").contains('~'));
     }
 
-    fn device(name: &str, is_card: bool, free: u64) -> Device {
+    fn device(name: &str, is_gpu: bool, free: u64) -> Device {
         let text = || name.to_owned();
-        Device { name: text(), description: text(), backend: text(), is_card, free: Bytes(free), total: Bytes(free) }
+        Device { name: text(), description: text(), backend: text(), is_gpu, free: Bytes(free), total: Bytes(free) }
     }
 
     #[test]
-    fn a_card_without_a_backend_for_it_is_not_planned_with() {
+    fn a_gpu_without_a_backend_for_it_is_not_planned_with() {
         let host = HostMemory { available: Bytes(7), ..HostMemory::default() };
         let cpu = device("CPU", false, 7);
-        assert_eq!(free_memory(&host, std::slice::from_ref(&cpu)), FreeMemory { card: None, host: Bytes(7) });
+        assert_eq!(free_memory(&host, std::slice::from_ref(&cpu)), FreeMemory { gpu: None, host: Bytes(7) });
         let both = [cpu, device("CUDA0", true, 24)];
-        assert_eq!(free_memory(&host, &both).card, Some(Bytes(24)));
+        assert_eq!(free_memory(&host, &both).gpu, Some(Bytes(24)));
     }
 }

@@ -1,4 +1,4 @@
-//! The machine under us: system, processor, memory and its limits. A picture of one moment; what
+//! The machine under us: system, processor, memory and its limits. An image of one moment; what
 //! cannot be read is `None`.
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::plan::{ModelSizes, PictureSizes};
+use crate::config::plan::{ImageSizes, ModelSizes};
 use crate::config::{ModelConfig, Projector, VisionConfig};
 use crate::gguf::{Gguf, GgufError, ModelFacts, ProjectorFacts, VocabFacts, embedded};
 use crate::units::Bytes;
@@ -83,7 +83,7 @@ impl Header {
             head_dim_k: model.head_dim_k,
             head_dim_v: model.head_dim_v,
             n_ctx_train: model.n_ctx_train,
-            pictures: None,
+            images: None,
         }
     }
 }
@@ -102,7 +102,7 @@ pub struct ProjectorFile {
 }
 
 impl ProjectorFile {
-    /// `None`: the model gets no pictures.
+    /// `None`: the model gets no images.
     pub fn read(config: &ModelConfig, header: &Header) -> Result<Option<ProjectorFile>, Failure> {
         let file = match config.projector() {
             Projector::Auto | Projector::Off => return Ok(None),
@@ -125,7 +125,7 @@ impl ProjectorFile {
         let sections = format!("{}.rope.dimension_sections", model.architecture);
         if !header.gguf.metadata.contains_key(&sections) {
             let fix = "take another model, or model.mmproj = \"none\"";
-            return Err(Failure::Usage(format!("{name}: the model has no {sections}: it takes no pictures; {fix}")));
+            return Err(Failure::Usage(format!("{name}: the model has no {sections}: it takes no images; {fix}")));
         }
         Ok(Some(ProjectorFile { file, facts }))
     }
@@ -140,16 +140,16 @@ impl ProjectorFile {
     }
 
     /// The sizes that the memory plan works with.
-    pub fn sizes(&self, vision: &VisionConfig) -> PictureSizes {
+    pub fn sizes(&self, vision: &VisionConfig) -> ImageSizes {
         let facts = &self.facts;
-        let sizes = PictureSizes {
+        let sizes = ImageSizes {
             weights: facts.tensor_bytes,
             width: facts.width,
             n_ff: facts.n_ff,
             n_head: facts.n_head,
             token_px: facts.token_px,
             max_tokens: facts.max_tokens,
-            on_card: false,
+            on_gpu: false,
             cache: Bytes(0),
         };
         sizes.placed(vision)
@@ -157,8 +157,8 @@ impl ProjectorFile {
 }
 
 impl Header {
-    /// `sizes` with what pictures take.
+    /// `sizes` with what images take.
     pub fn sizes_with(&self, projector: Option<&ProjectorFile>, vision: &VisionConfig) -> ModelSizes {
-        ModelSizes { pictures: projector.map(|projector| projector.sizes(vision)), ..self.sizes() }
+        ModelSizes { images: projector.map(|projector| projector.sizes(vision)), ..self.sizes() }
     }
 }

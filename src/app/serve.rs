@@ -8,12 +8,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::api::{ApiState, Pictures, Preparing, router};
+use crate::api::{ApiState, Images, Preparing, router};
 use crate::config::{Profile, ServerConfig};
 use crate::engine::{Joiner, Shutdown};
 
-use super::card_watch::CardWatch;
 use super::failure::Failure;
+use super::gpu_watch::GpuWatch;
 use super::options::StartOptions;
 use super::process::runtime;
 use super::start::{Started, start};
@@ -53,7 +53,7 @@ async fn serve_started(started: Started) -> Result<(), Failure> {
     let config = &started.profile.server;
     let grace = Duration::from_secs(config.grace_seconds.into());
     let read_timeout = Duration::from_secs(config.read_timeout_seconds.into());
-    let _cards = CardWatch::start(started.metrics.clone());
+    let _gpus = GpuWatch::start(started.metrics.clone());
     let (router, joiner) = compose(started);
     run(Server { listener, router, joiner, signals, grace, read_timeout }).await
 }
@@ -70,9 +70,9 @@ async fn open(started: &Started) -> Result<(TcpListener, mpsc::Receiver<()>), Fa
 /// The layers put together.
 fn compose(started: Started) -> (axum::Router, Joiner) {
     let Started { profile, model, build, handle, joiner, metrics, template, grammars } = started;
-    let pictures = Pictures::new(&profile.pictures, handle.facts().vision.clone(), metrics.clone());
+    let images = Images::new(&profile.images, handle.facts().vision.clone(), metrics.clone());
     let state = ApiState {
-        pictures,
+        images,
         tokenizer: handle.tokenizer().clone(),
         handle,
         template: Arc::new(template),

@@ -92,8 +92,8 @@ fn describe(profile: &Profile, file: &ModelFile, header: &Header, handle: &Handl
 
 /// What computes.
 fn backend(devices: &[Device]) -> String {
-    let card = devices.iter().find(|device| device.is_card);
-    format!("llama.cpp ({})", card.or(devices.first()).map_or("none", |device| device.backend.as_str()))
+    let gpu = devices.iter().find(|device| device.is_gpu);
+    format!("llama.cpp ({})", gpu.or(devices.first()).map_or("none", |device| device.backend.as_str()))
 }
 
 fn template_source(profile: &Profile, header: &Header) -> Result<String, Failure> {

@@ -12,7 +12,7 @@ use crate::units::Token;
 const OPENERS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|turn>"];
 
 /// The breakpoints of a prompt in ascending order, at most one a place. `generates`: the last
-/// message is opened for the answer. Places are counted in items: a picture is as many as it has
+/// message is opened for the answer. Places are counted in items: an image is as many as it has
 /// rows.
 pub fn breakpoints(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool) -> Vec<Breakpoint> {
     let special = |text: &str| tokenizer.special(text);
@@ -45,7 +45,7 @@ pub fn breakpoints(items: &[PromptItem], tokenizer: &Tokenizer, generates: bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Grid, PictureKey, PictureRow};
+    use crate::engine::{Grid, ImageKey, ImageRow};
     use crate::text::Specials;
 
     fn items(prompt: &str, tokenizer: &Tokenizer) -> Vec<PromptItem> {
@@ -81,10 +81,9 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_moves_the_breakpoints_behind_it_by_its_rows() {
+    fn an_image_moves_the_breakpoints_behind_it_by_its_rows() {
         let tokenizer = Tokenizer::bytes_for_tests();
-        let row =
-            |index| PromptItem::Picture(PictureRow { key: PictureKey::new(1), grid: Grid { nx: 3, ny: 2 }, index });
+        let row = |index| PromptItem::Image(ImageRow { key: ImageKey::new(1), grid: Grid { nx: 3, ny: 2 }, index });
         let mut prompt = items("<|im_start|>s<|im_end|><|im_start|>u", &tokenizer);
         prompt.extend((0..6).map(row));
         prompt.extend(items("<|im_end|><|im_start|>a<think>", &tokenizer));

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::error::RequestError;
 use super::fields::{TemplateFields, ThinkingFields, ToolFields};
+use super::images::part_for;
 use super::messages::{NormaliseOptions, mark_final, normalise};
-use super::pictures::part_for;
 use super::request::{ChatMessages, Turn};
 use super::served::ServedModel;
 use super::template::RESERVED_KWARGS;
@@ -16,7 +16,7 @@ use super::tools::{ToolLimits, ToolSettings};
 /// What a conversation is made of.
 #[derive(Clone, Debug, Default)]
 pub struct ConversationFields {
-    /// Their pictures were taken out (`pictures::take_from_messages`).
+    /// Their images were taken out (`images::take_from_messages`).
     pub messages: Vec<Value>,
     pub template: TemplateFields,
     pub tools: ToolFields,
@@ -76,7 +76,7 @@ fn normalised(messages: &[Value], served: &ServedModel<'_>) -> Result<Vec<Value>
     let options = NormaliseOptions {
         late_system_wrapper: &served.profile.chat.late_system_wrapper,
         guard: &|text| served.tokenizer.guard(text),
-        picture: &part_for(served.template),
+        image: &part_for(served.template),
         max_messages: served.profile.limits.messages as usize,
     };
     normalise(messages, &options)

@@ -1,7 +1,7 @@
 //! A request that cannot be served as it stands: always the client's to mend, always naming the
 //! field.
 
-use crate::picture::{Fault, PictureError};
+use crate::image::{Fault, ImageRefusal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestErrorKind {
@@ -11,11 +11,11 @@ pub enum RequestErrorKind {
     Unsupported,
     /// Longer than a limit of the profile.
     TooLarge,
-    /// A picture, and the model or its template takes none.
+    /// An image, and the model or its template takes none.
     NoVision,
-    /// Not a picture, or not one that can be read.
-    Picture,
-    /// A picture that did not come from where it is said to be.
+    /// Not an image, or not one that can be read.
+    Image,
+    /// An image that did not come from where it is said to be.
     NotFetched,
 }
 
@@ -39,11 +39,11 @@ impl RequestError {
     pub fn no_vision(param: impl Into<String>, message: impl Into<String>) -> RequestError {
         RequestError { kind: RequestErrorKind::NoVision, param: Some(param.into()), message: message.into() }
     }
-    /// A picture that cannot be taken.
-    pub fn picture(param: impl Into<String>, error: &PictureError) -> RequestError {
+    /// An image that cannot be taken.
+    pub fn image(param: impl Into<String>, error: &ImageRefusal) -> RequestError {
         let param = param.into();
         let kind = match error.fault {
-            Fault::Invalid => RequestErrorKind::Picture,
+            Fault::Invalid => RequestErrorKind::Image,
             Fault::TooLarge => RequestErrorKind::TooLarge,
             Fault::NotFetched => RequestErrorKind::NotFetched,
         };

@@ -1,7 +1,7 @@
 //! Messages as clients send them -> messages as templates expect them.
 //!
 //! Deliberately not done here: rendering (`template`), the tools of a request (`tools`), taking
-//! pictures out (`pictures`). Fields of a message that are not known here are handed to the
+//! images out (`images`). Fields of a message that are not known here are handed to the
 //! template, guarded like the rest: a template may print them.
 
 mod calls;
@@ -24,7 +24,7 @@ pub use values::{NormaliseOptions, guard_value};
 /// string `arguments` of tool calls are parsed; `reasoning` is `reasoning_content`.
 ///
 /// Text parts are joined without anything between them, as the templates of Qwen join them; content
-/// with pictures stays a list of parts. Arguments that are not an object become `{"arguments":
+/// with images stays a list of parts. Arguments that are not an object become `{"arguments":
 /// <what was sent>}`. Fields that are null are left out.
 ///
 /// # Errors

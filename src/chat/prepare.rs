@@ -12,16 +12,16 @@ use super::breakpoints::breakpoints;
 use super::constraint::sources::AnswerConstraint;
 use super::constraint::{ConstraintCompiler, Rules, shown};
 use super::error::RequestError;
+use super::images::{Prompt, marked, place};
 use super::messages::{cut_at_mark, guard_value};
 use super::options::GenerationOptions;
 use super::output::OutputFormat;
-use super::pictures::{Prompt, marked, place};
 use super::request::{ChatMessages, ChatRequest, Conversation, PromptContent, RawPrompt, RawPrompts, Turn};
 use super::served::ServedModel;
 use super::template::{RenderInput, TemplateError};
 use super::thinking::{self, ThinkingBounds, ThinkingSettings};
 use super::tools::ToolSettings;
-use crate::engine::{CacheUse, Constraint, GenerationRequest, Picture};
+use crate::engine::{CacheUse, Constraint, GenerationRequest, Image};
 use crate::text::tokenizer::{CodecError, GUARD, Specials};
 use crate::units::Token;
 
@@ -70,10 +70,10 @@ pub fn prepare(
     served: &ServedModel<'_>,
     origin: &RequestOrigin<'_>,
 ) -> Result<Prepared, RequestError> {
-    let ChatRequest { conversation, pictures, options, constraint, mut ignored } = request;
+    let ChatRequest { conversation, images, options, constraint, mut ignored } = request;
     let Prompts { prompts, echo, format, rules } = match conversation {
-        Conversation::Messages(messages) => chat(*messages, &pictures, constraint, served)?,
-        Conversation::Prompts(prompts) => raw(&prompts, &pictures, constraint, served)?,
+        Conversation::Messages(messages) => chat(*messages, &images, constraint, served)?,
+        Conversation::Prompts(prompts) => raw(&prompts, &images, constraint, served)?,
     };
     let Rules { constraint, relaxed, ignored: unused } = rules;
     ignored.extend(unused);
@@ -98,7 +98,7 @@ struct Prompts {
 
 fn chat(
     messages: ChatMessages,
-    pictures: &[Arc<Picture>],
+    images: &[Arc<Image>],
     constraint: AnswerConstraint,
     served: &ServedModel<'_>,
 ) -> Result<Prompts, RequestError> {
@@ -107,21 +107,21 @@ fn chat(
     if tokens.is_empty() {
         return Err(RequestError::invalid("messages", "the conversation is empty: send at least one message"));
     }
-    let prompt = place(&tokens, pictures, served.tokenizer, "messages")?;
+    let prompt = place(&tokens, images, served.tokenizer, "messages")?;
     let rules = ConstraintCompiler { served: *served }.chat(constraint, &bounds, &tools, &format)?;
     Ok(Prompts { prompts: vec![prompt], echo: Vec::new(), format: Some(format), rules })
 }
 
 fn raw(
     raw: &RawPrompts,
-    pictures: &[Arc<Picture>],
+    images: &[Arc<Image>],
     constraint: AnswerConstraint,
     served: &ServedModel<'_>,
 ) -> Result<Prompts, RequestError> {
     let (mut prompts, mut echo) = (Vec::with_capacity(raw.prompts.len()), Vec::new());
-    let mut waiting = pictures;
+    let mut waiting = images;
     for prompt in &raw.prompts {
-        let (own, rest) = waiting.split_at(prompt.n_pictures.min(waiting.len()));
+        let (own, rest) = waiting.split_at(prompt.n_images.min(waiting.len()));
         waiting = rest;
         let tokens = raw_tokens(prompt, served)?;
         if tokens.is_empty() {
@@ -144,7 +144,7 @@ fn raw(
 /// Control tokens in the text are control tokens: there is no client text apart from it.
 fn raw_tokens(prompt: &RawPrompt, served: &ServedModel<'_>) -> Result<Vec<Token>, RequestError> {
     match &prompt.content {
-        PromptContent::Text { param, text } => encoded(&marked(text, prompt.n_pictures, param)?, param, served),
+        PromptContent::Text { param, text } => encoded(&marked(text, prompt.n_images, param)?, param, served),
         PromptContent::Tokens(tokens) => Ok(tokens.clone()),
     }
 }
@@ -259,7 +259,7 @@ fn requests(
         GenerationRequest {
             id: if n_choices == 1 { id.to_owned() } else { format!("{id}-{index}") },
             prompt: Arc::clone(&prompts[index / n].items),
-            pictures: prompts[index / n].pictures.clone(),
+            images: prompts[index / n].images.clone(),
             sampling,
             stop: stop.clone(),
             max_tokens,

@@ -1,4 +1,4 @@
-//! Raw prompts: strings, token ids, or text with pictures, checked.
+//! Raw prompts: strings, token ids, or text with images, checked.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use crate::text::tokenizer::Tokenizer;
 use crate::units::Token;
 
 /// The prompts of a request: a string, a list of token ids, an object with a string and the number
-/// of its pictures (`pictures::take_from_prompt`), or a list of these.
+/// of its images (`images::take_from_prompt`), or a list of these.
 ///
 /// # Errors
 /// Names the field; `echo` cannot be served together with log-probabilities.
@@ -52,7 +52,7 @@ fn one(value: &Value, param: String, tokenizer: &Tokenizer) -> Result<RawPrompt,
             return Err(RequestError::invalid(param, message));
         }
     };
-    Ok(RawPrompt { param, content, n_pictures: n_pictures(value) })
+    Ok(RawPrompt { param, content, n_images: n_images(value) })
 }
 
 fn ids(list: &[Value], path: &str, tokenizer: &Tokenizer) -> Result<Vec<Token>, RequestError> {
@@ -65,8 +65,8 @@ fn ids(list: &[Value], path: &str, tokenizer: &Tokenizer) -> Result<Vec<Token>, 
     list.iter().enumerate().map(id).collect()
 }
 
-/// As `pictures::take_from_prompt` left it.
-fn n_pictures(prompt: &Value) -> usize {
+/// As `images::take_from_prompt` left it.
+fn n_images(prompt: &Value) -> usize {
     prompt["multimodal_data"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
 }
 

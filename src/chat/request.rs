@@ -11,15 +11,15 @@ use super::messages::Continued;
 use super::options::GenerationOptions;
 use super::thinking::ThinkingSettings;
 use super::tools::ToolSettings;
-use crate::engine::Picture;
+use crate::engine::Image;
 use crate::units::Token;
 
-/// One request. `P` says what its pictures are: named by the client, or decoded.
+/// One request. `P` says what its images are: named by the client, or decoded.
 #[derive(Clone, Debug)]
-pub struct ChatRequest<P = Arc<Picture>> {
+pub struct ChatRequest<P = Arc<Image>> {
     pub conversation: Conversation,
     /// In the order in which the conversation names them.
-    pub pictures: Vec<P>,
+    pub images: Vec<P>,
     /// How to generate.
     pub options: GenerationOptions,
     /// What the answer must look like.
@@ -40,7 +40,7 @@ pub enum Conversation {
 /// Messages as the template gets them, with everything else that it prints.
 #[derive(Clone, Debug)]
 pub struct ChatMessages {
-    /// Normalised and guarded; a part without content stands where a picture goes.
+    /// Normalised and guarded; a part without content stands where an image goes.
     pub messages: Vec<Value>,
     pub tools: ToolSettings,
     pub thinking: ThinkingSettings,
@@ -74,8 +74,8 @@ pub struct RawPrompt {
     /// Path of its field.
     pub param: String,
     pub content: PromptContent,
-    /// How many of the request's pictures are its own.
-    pub n_pictures: usize,
+    /// How many of the request's images are its own.
+    pub n_images: usize,
 }
 
 /// Text or tokens.

@@ -41,7 +41,7 @@ pub enum CacheCommand {
     },
     /// Read every file of a folder and compare checksums
     ///
-    /// Exit code 65 when one is torn, altered or missing; the server drops such a file by itself when it needs it.
+    /// Exit code 65 when one is incomplete, altered or missing; the server drops such a file by itself when it needs it.
     Verify {
         /// The folder (`cache.disk_dir`)
         dir: PathBuf,

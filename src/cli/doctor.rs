@@ -9,7 +9,7 @@ use crate::app::machine::Machine;
 use crate::app::model::{Header, ModelFile, ProjectorFile};
 use crate::config::Profile;
 use crate::engine::prefix::disk;
-use crate::gpu::{Card, Gpu};
+use crate::gpu::{Gpu, GpuReading};
 use crate::telemetry::KernelState;
 use crate::units::Bytes;
 
@@ -26,12 +26,12 @@ pub fn report(profile: &Profile) -> Result<Report, Failure> {
     let mut text = machine_part(&machine);
     text.push_str(&build_part(&devices));
     text.push_str(&kernels_part(&devices::kernels()));
-    text.push_str(&cards_part(&gpu.cards(), gpu.driver().as_deref(), devices.iter().any(|d| d.is_card)));
+    text.push_str(&gpus_part(&gpu.gpus(), gpu.driver().as_deref(), devices.iter().any(|d| d.is_gpu)));
     let file = ModelFile::locate(&profile.model)?;
     let header = Header::read(&file)?;
     text.push_str(&model_part(&file, &header));
     let projector = ProjectorFile::read(&profile.model, &header)?;
-    row(&mut text, "pictures", Some(projector_line(projector.as_ref(), profile)));
+    row(&mut text, "images", Some(projector_line(projector.as_ref(), profile)));
     let sizes = header.sizes_with(projector.as_ref(), &profile.vision);
     let fit = Fit::new(profile, sizes, free_memory(&machine.memory, &devices))?;
     let _ = write!(text, "\nprofile {}: {}", profile.name, fit.table());
@@ -79,12 +79,12 @@ fn build_part(devices: &[Device]) -> String {
     out
 }
 
-/// What the model sees pictures with.
+/// What the model sees images with.
 fn projector_line(projector: Option<&ProjectorFile>, profile: &Profile) -> String {
     let Some(projector) = projector else { return "none: no projector (model.mmproj)".to_owned() };
     let facts = &projector.facts;
     let (min, max) = profile.vision.bounds(facts.min_tokens, facts.max_tokens);
-    let loaded = if profile.vision.keep_loaded { "" } else { ", loaded for each picture" };
+    let loaded = if profile.vision.keep_loaded { "" } else { ", loaded for each image" };
     format!(
         "{}, {}, {min} to {max} tokens of {} x {} pixels, on the {}{loaded}",
         projector.display(),
@@ -133,12 +133,12 @@ fn kernels_part(kernels: &[KernelState]) -> String {
     out
 }
 
-fn cards_part(cards: &[Card], driver: Option<&str>, usable: bool) -> String {
+fn gpus_part(gpus: &[GpuReading], driver: Option<&str>, usable: bool) -> String {
     let mut out = "\ncards\n".to_owned();
-    if cards.is_empty() {
+    if gpus.is_empty() {
         out.push_str("  none that NVML knows of: the model runs on the CPU or another backend\n");
     }
-    if !cards.is_empty() && !usable {
+    if !gpus.is_empty() && !usable {
         out.push_str(
             "  not used: no plug-in for it is loaded (libggml-cuda.so beside the executable or in model.plugin_dir)\n",
         );
@@ -146,24 +146,24 @@ fn cards_part(cards: &[Card], driver: Option<&str>, usable: bool) -> String {
     if let Some(driver) = driver {
         row(&mut out, "driver", Some(driver.to_owned()));
     }
-    for card in cards {
-        let name = card.name.clone().unwrap_or_else(|| "unknown".to_owned());
+    for gpu in gpus {
+        let name = gpu.name.clone().unwrap_or_else(|| "unknown".to_owned());
         let _ = writeln!(
             out,
             "  {}: {name}{}",
-            card.index,
-            card.compute_capability.map_or(String::new(), |(a, b)| format!(", compute {a}.{b}"))
+            gpu.index,
+            gpu.compute_capability.map_or(String::new(), |(a, b)| format!(", compute {a}.{b}"))
         );
-        if let Some(memory) = card.memory {
+        if let Some(memory) = gpu.memory {
             let _ = writeln!(out, "     {} free of {}, {} used by others", memory.free, memory.total, memory.used);
         }
         let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
         let readings = [
-            card.sm_clock_mhz.map(|mhz| format!("SM {mhz} MHz")),
-            card.memory_clock_mhz.map(|mhz| format!("memory {mhz} MHz")),
-            card.power_milliwatts.map(watts),
-            card.power_limit_milliwatts.map(|limit| format!("limit {}", watts(limit))),
-            card.temperature_celsius.map(|degrees| format!("{degrees} C")),
+            gpu.sm_clock_mhz.map(|mhz| format!("SM {mhz} MHz")),
+            gpu.memory_clock_mhz.map(|mhz| format!("memory {mhz} MHz")),
+            gpu.power_milliwatts.map(watts),
+            gpu.power_limit_milliwatts.map(|limit| format!("limit {}", watts(limit))),
+            gpu.temperature_celsius.map(|degrees| format!("{degrees} C")),
         ];
         let readings: Vec<String> = readings.into_iter().flatten().collect();
         if !readings.is_empty() {
@@ -219,7 +219,7 @@ fn model_part(file: &ModelFile, header: &Header) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::CardMemory;
+    use crate::gpu::GpuMemory;
 
     #[test]
     fn a_kernel_is_listed_with_its_switch() {
@@ -230,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_reads_nothing_is_listed_and_nothing_is_invented() {
-        let text = cards_part(&[Card { index: 0, ..Card::default() }], None, true);
+    fn a_gpu_that_reads_nothing_is_listed_and_nothing_is_invented() {
+        let text = gpus_part(&[GpuReading { index: 0, ..GpuReading::default() }], None, true);
         assert!(text.contains("0: unknown\n"), "{text}");
         assert!(!text.contains("MHz") && !text.contains(" W") && !text.contains("MiB"), "{text}");
     }
@@ -250,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn a_card_shows_what_others_use_of_it() {
-        let memory = CardMemory { total: Bytes(24 << 30), free: Bytes(23 << 30), used: Bytes(1 << 30) };
-        let card = Card {
+    fn a_gpu_shows_what_others_use_of_it() {
+        let memory = GpuMemory { total: Bytes(24 << 30), free: Bytes(23 << 30), used: Bytes(1 << 30) };
+        let gpu = GpuReading {
             name: Some("NVIDIA GeForce RTX 3090".into()),
             memory: Some(memory),
             power_milliwatts: Some(31_500),
             power_limit_milliwatts: Some(370_000),
-            ..Card::default()
+            ..GpuReading::default()
         };
-        let text = cards_part(&[card], Some("580.1"), false);
+        let text = gpus_part(&[gpu], Some("580.1"), false);
         for part in [
             "RTX 3090",
             "23.00 GiB free of 24.00 GiB, 1024.0 MiB used",

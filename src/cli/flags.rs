@@ -37,6 +37,7 @@ impl Args for SettingFlags {
             let arg = Arg::new(Str::from(setting.key))
                 .long(Str::from(setting.flag()))
                 .visible_aliases(setting.short_flags.to_vec())
+                .aliases(setting.old_flag().map(Str::from))
                 .value_name(setting.kind.placeholder())
                 .allow_hyphen_values(true)
                 .overrides_with(setting.key)

@@ -2,7 +2,7 @@
 //! the first message, starts the engine and reads lines.
 
 mod conversation;
-mod pictures;
+mod images;
 mod screen;
 
 use std::io::{IsTerminal, Read};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::app::{self, Failure, StartOptions, Started, start, terminal};
 use crate::config::env;
-use crate::engine::{Picture, Shutdown};
+use crate::engine::{Image, Shutdown};
 
 use super::flags::SettingFlags;
 use conversation::{Conversation, Ended};
@@ -29,7 +29,7 @@ pub struct RunArgs {
     /// Text file to put in front of the message; may be given several times
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Picture to put in front of the first message (PNG, JPEG, WebP, GIF or BMP); may be given several times
+    /// Image to put in front of the first message (PNG, JPEG, WebP, GIF or BMP); may be given several times
     #[arg(long = "image", value_name = "FILE")]
     images: Vec<PathBuf>,
     /// System message
@@ -49,8 +49,8 @@ pub fn run(args: &RunArgs, env: &[env::Variable]) -> Result<(), Failure> {
     let started = start(profile, &args.options, Box::new(move |done| bar.set(done)))?;
     let runtime = app::runtime()?;
     let vision = started.handle.facts().vision.clone();
-    let done = match pictures::load(&args.images, vision.as_ref(), &started.profile.pictures) {
-        Ok(pictures) => runtime.block_on(talk(started, args.system.as_deref(), First { message, pictures })),
+    let done = match images::load(&args.images, vision.as_ref(), &started.profile.images) {
+        Ok(images) => runtime.block_on(talk(started, args.system.as_deref(), First { message, images })),
         Err(failure) => {
             let Started { handle, joiner, .. } = started;
             // The thread frees the model: the process must not go before it.
@@ -105,7 +105,7 @@ fn read_text(reader: impl Read) -> std::io::Result<String> {
 struct First {
     /// `None`: what is typed.
     message: Option<String>,
-    pictures: Vec<Arc<Picture>>,
+    images: Vec<Arc<Image>>,
 }
 
 async fn talk(started: Started, system: Option<&str>, first: First) -> Result<(), Failure> {
@@ -114,7 +114,7 @@ async fn talk(started: Started, system: Option<&str>, first: First) -> Result<()
     let joiner = started.joiner;
     let mut conversation =
         Conversation::new(started.profile, started.handle, started.template, started.grammars, system);
-    conversation.show(first.pictures);
+    conversation.show(first.images);
     let mut screen = Screen::terminal();
     let talked = async {
         match first.message {

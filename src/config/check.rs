@@ -42,8 +42,8 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
         let message = format!("{min} is more than vision.max_tokens = {max}");
         return refuse("vision.min_tokens", message, "lower it, or raise vision.max_tokens");
     }
-    if let Err(text) = profile.pictures.ports() {
-        return refuse("pictures.fetch_ports", format!("{text:?} is no port"), "write numbers from 1 to 65535");
+    if let Err(text) = profile.images.ports() {
+        return refuse("images.fetch_ports", format!("{text:?} is no port"), "write numbers from 1 to 65535");
     }
     if !profile.chat.late_system_wrapper.contains("{}") {
         let message = "the text of the system message would be lost".to_owned();
@@ -56,7 +56,7 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
 pub const KERNELS: [&str; 6] =
     ["fattn_quant", "fattn_quant_prefill", "gdn_chunk", "gdn_exact", "gdn_in_place", "mmvq_limit"];
 
-/// What is wrong with switches, known here too so that a slip is refused on a machine without a card.
+/// What is wrong with switches, known here too so that a slip is refused on a machine without a GPU.
 fn kernels_fault(switches: &str) -> Option<String> {
     let fault = |word: &str| {
         if let Some(limit) = word.strip_prefix("mmvq_limit=") {

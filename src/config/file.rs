@@ -101,7 +101,7 @@ impl Parser<'_> {
     }
 
     fn section(&self, name: &str, at: usize, table: &DeTable<'_>, out: &mut Vec<Written>) -> Result<(), ConfigError> {
-        if !SETTINGS.iter().any(|setting| setting.section() == name) {
+        if !SETTINGS.iter().any(|setting| setting.is_of(name)) {
             return Err(self.unknown(name, at));
         }
         for (key, value) in table {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::pictures::PicturesConfig;
+use super::images::ImagesConfig;
 
 /// Everything that will run.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Profile {
     pub speculative: SpeculativeConfig,
     pub cache: CacheConfig,
     pub vision: VisionConfig,
-    pub pictures: PicturesConfig,
+    pub images: ImagesConfig,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct ModelConfig {
     pub mmproj: Projector,
     /// Name shown by `/v1/models`; `None`: from the GGUF.
     pub alias: Option<String>,
-    /// Layers on the card; `None`: all.
+    /// Layers on the GPU; `None`: all.
     pub gpu_layers: Option<u32>,
     /// Folder searched for `libggml-cuda*.so` and other plug-ins; `None`: the executable's folder.
     pub plugin_dir: Option<PathBuf>,
@@ -42,13 +42,13 @@ pub struct ModelConfig {
     pub mlock: bool,
 }
 
-/// What lets the model see pictures.
+/// What lets the model see images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Projector {
     /// The demo model's own with the demo model, none with others.
     #[default]
     Auto,
-    /// Pictures are off.
+    /// Images are off.
     Off,
     /// The demo model's own, which is in the executable.
     Embedded,
@@ -307,16 +307,16 @@ impl Default for CacheConfig {
     }
 }
 
-/// How pictures are encoded.
+/// How images are encoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
     pub device: VisionDevice,
-    /// Else the encoder is loaded for each picture and freed after it.
+    /// Else the encoder is loaded for each image and freed after it.
     pub keep_loaded: bool,
-    /// Tokens of the smallest and the largest picture; `None`: as the encoder has them.
+    /// Tokens of the smallest and the largest image; `None`: as the encoder has them.
     pub min_tokens: Option<u32>,
     pub max_tokens: Option<u32>,
-    /// Host memory for encoded pictures.
+    /// Host memory for encoded images.
     pub cache_mib: u32,
 }
 
@@ -335,7 +335,7 @@ impl Default for VisionConfig {
 /// What computes the encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VisionDevice {
-    /// The card where there is one.
+    /// The GPU where there is one.
     Gpu,
     Cpu,
 }
@@ -356,7 +356,7 @@ impl VisionDevice {
 }
 
 impl ModelConfig {
-    /// What lets this model see pictures: never `Auto`.
+    /// What lets this model see images: never `Auto`.
     pub fn projector(&self) -> Projector {
         match (&self.mmproj, &self.path) {
             (Projector::Auto, None) => Projector::Embedded,
@@ -367,7 +367,7 @@ impl ModelConfig {
 }
 
 impl VisionConfig {
-    /// Tokens of the smallest and the largest picture, where the encoder has these bounds.
+    /// Tokens of the smallest and the largest image, where the encoder has these bounds.
     pub fn bounds(&self, min: u32, max: u32) -> (u32, u32) {
         let max = self.max_tokens.unwrap_or(max.max(self.min_tokens.unwrap_or(0)));
         (self.min_tokens.unwrap_or(min).min(max), max)
@@ -482,7 +482,7 @@ impl Profile {
             speculative: SpeculativeConfig::default(),
             cache: CacheConfig::default(),
             vision: VisionConfig::default(),
-            pictures: PicturesConfig::default(),
+            images: ImagesConfig::default(),
         }
     }
 }

@@ -168,12 +168,12 @@ impl Stack {
         for (name, text) in variables {
             let origin = Origin::Env(name.clone());
             let alias = if name == env::KERNELS { Setting::find("model.kernels") } else { None };
-            if let Some(setting) = alias.or_else(|| SETTINGS.iter().find(|s| s.env() == *name)) {
+            if let Some(setting) = alias.or_else(|| SETTINGS.iter().find(|s| s.is_env(name))) {
                 self.text(setting, text, origin)?;
             } else if ![env::PROFILE, env::LOG, env::LOG_JSON].contains(&name.as_str()) {
                 let key = name[env::PREFIX.len()..].to_lowercase().replacen('_', ".", 1);
                 let section = key.split('.').next().unwrap_or(&key);
-                if SETTINGS.iter().any(|s| s.section() == section) {
+                if SETTINGS.iter().any(|s| s.is_of(section)) {
                     return Err(not_a_setting(&key, &origin));
                 }
                 if nearest(&name[env::PREFIX.len()..].to_lowercase()).is_some() {

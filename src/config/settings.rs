@@ -5,6 +5,17 @@
 use super::profile::{CacheType, FlashAttention, Profile, VisionDevice};
 use super::value::{Field, Kind, Value};
 
+/// New and old names of renamed sections. The old ones are read for one release.
+const RENAMED_SECTIONS: &[(&str, &str)] = &[("images", "pictures")];
+
+fn env_of(key: &str) -> String {
+    format!("{}{}", super::env::PREFIX, key.replace('.', "_").to_uppercase())
+}
+
+fn flag_of(key: &str) -> String {
+    key.replace(['.', '_'], "-")
+}
+
 /// One row.
 pub struct Setting {
     /// `section.name`, as in a profile file.
@@ -20,8 +31,22 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// By its key, or by the one that it had in the release before.
     pub fn find(key: &str) -> Option<&'static Setting> {
-        SETTINGS.iter().find(|setting| setting.key == key)
+        SETTINGS.iter().find(|setting| setting.key == key || setting.old_key().as_deref() == Some(key))
+    }
+    /// The key of the release before, where its section was renamed.
+    pub fn old_key(&self) -> Option<String> {
+        let (_, old) = RENAMED_SECTIONS.iter().find(|(new, _)| *new == self.section())?;
+        Some(format!("{old}{}", &self.key[self.section().len()..]))
+    }
+    /// Is it of the section of this name, old names included.
+    pub fn is_of(&self, section: &str) -> bool {
+        self.section() == section || self.old_key().is_some_and(|old| old.split('.').next() == Some(section))
+    }
+    /// Is its environment variable called so, old names included.
+    pub fn is_env(&self, name: &str) -> bool {
+        self.env() == name || self.old_key().is_some_and(|old| env_of(&old) == name)
     }
     /// The table of a profile file: the key up to the dot.
     pub fn section(&self) -> &'static str {
@@ -29,11 +54,15 @@ impl Setting {
     }
     /// `PLATEAU_ENGINE_CTX_TOKENS`.
     pub fn env(&self) -> String {
-        format!("{}{}", super::env::PREFIX, self.key.replace('.', "_").to_uppercase())
+        env_of(self.key)
     }
     /// `engine-ctx-tokens`, without the dashes in front.
     pub fn flag(&self) -> String {
-        self.key.replace(['.', '_'], "-")
+        flag_of(self.key)
+    }
+    /// The flag of the release before.
+    pub fn old_flag(&self) -> Option<String> {
+        self.old_key().map(|old| flag_of(&old))
     }
     /// The documentation, one paragraph.
     pub fn doc(&self) -> &'static str {
@@ -100,12 +129,12 @@ macro_rules! settings {
 settings! {
     /// GGUF file to serve (the first part of a split one); `embedded` is the demo model inside the binary.
     model.path --"model": Kind::Path, or "embedded";
-    /// GGUF file of the projector ("mmproj") with which the model sees pictures; "embedded" is the demo model's
-    /// own, "none" refuses pictures, and `auto` is the former with the demo model and the latter with others.
+    /// GGUF file of the projector ("mmproj") with which the model sees images; "embedded" is the demo model's
+    /// own, "none" refuses images, and `auto` is the former with the demo model and the latter with others.
     model.mmproj --"mmproj": Kind::Path, or "auto";
     /// Name shown by /v1/models; `gguf` takes it from the file.
     model.alias --"alias": Kind::Text, or "gguf";
-    /// Layers on the card; 0 keeps the model on the CPU.
+    /// Layers on the GPU; 0 keeps the model on the CPU.
     model.gpu_layers --"gpu-layers": int(0, 4096), or "all";
     /// Folder searched for backend plug-ins (libggml-*.so); `beside` is the folder of the executable.
     model.plugin_dir --"plugin-dir": Kind::Path, or "beside";
@@ -259,45 +288,45 @@ settings! {
     /// Compute every so many restores again and compare, at the cost of the prefill; `never` trusts.
     cache.check_every: int(1, 1_000_000), or "never";
 
-    /// Where pictures are encoded: on the card, if there is one, or on the CPU, which takes seconds and no memory of the card.
+    /// Where images are encoded: on the GPU, if there is one, or on the CPU, which takes seconds and no memory of the GPU.
     vision.device: Kind::Choice(VisionDevice::WORDS);
-    /// Keep the encoder loaded; `false` loads it for each picture and frees its memory after, at the cost of reading the file.
+    /// Keep the encoder loaded; `false` loads it for each image and frees its memory after, at the cost of reading the file.
     vision.keep_loaded: Kind::Bool;
-    /// Smaller pictures are enlarged to so many tokens; `encoder` is its own bound.
+    /// Smaller images are enlarged to so many tokens; `encoder` is its own bound.
     vision.min_tokens: int(1, 65_536), or "encoder";
-    /// Larger pictures are shrunk to so many tokens; the encoder's compute buffer grows with it. `encoder` is its own bound.
+    /// Larger images are shrunk to so many tokens; the encoder's compute buffer grows with it. `encoder` is its own bound.
     vision.max_tokens: int(1, 65_536), or "encoder";
-    /// Host memory in MiB for encoded pictures, so that one that comes again is not encoded again.
+    /// Host memory in MiB for encoded images, so that one that comes again is not encoded again.
     vision.cache_mib: int(0, 1_048_576);
 
-    /// Most pictures in a request.
-    pictures.max_per_request: int(1, 4096);
-    /// Largest picture file in bytes.
-    pictures.max_bytes: int(1024, 1_073_741_824);
-    /// Longest side of a picture in pixels.
-    pictures.max_side: int(16, 32_768);
-    /// Most pixels of a picture; decoding one takes up to 16 bytes a pixel for a moment.
-    pictures.max_pixels: int(1024, 1_000_000_000);
-    /// Most pixels of all pictures of a request together.
-    pictures.total_pixels: int(1024, 4_000_000_000);
-    /// Tokens to which pictures with `detail: "low"` are shrunk.
-    pictures.low_tokens: int(16, 65_536);
-    /// Pictures decoded at once, over all requests: each takes a core, and the memory of `pictures.max_pixels`.
-    pictures.decoders: int(1, 64);
-    /// Largest request body in bytes where the model sees pictures; `limits.body_bytes` holds where it is more.
-    pictures.body_bytes: int(1024, 1_073_741_824);
+    /// Most images in a request.
+    images.max_per_request: int(1, 4096);
+    /// Largest image file in bytes.
+    images.max_bytes: int(1024, 1_073_741_824);
+    /// Longest side of an image in pixels.
+    images.max_side: int(16, 32_768);
+    /// Most pixels of an image; decoding one takes up to 16 bytes a pixel for a moment.
+    images.max_pixels: int(1024, 1_000_000_000);
+    /// Most pixels of all images of a request together.
+    images.total_pixels: int(1024, 4_000_000_000);
+    /// Tokens to which images with `detail: "low"` are shrunk.
+    images.low_tokens: int(16, 65_536);
+    /// Images decoded at once, over all requests: each takes a core, and the memory of `images.max_pixels`.
+    images.decoders: int(1, 64);
+    /// Largest request body in bytes where the model sees images; `limits.body_bytes` holds where it is more.
+    images.body_bytes: int(1024, 1_073_741_824);
     /// Folder from which `file://` URLs in requests are read, without following links; `none` refuses them. Whoever may send a
-    /// request can see all pictures in it.
-    pictures.dir: Kind::Path, or "none";
-    /// Fetch pictures from `http://` and `https://` URLs in requests, from the open internet alone. The server then sends
+    /// request can see all images in it.
+    images.dir: Kind::Path, or "none";
+    /// Fetch images from `http://` and `https://` URLs in requests, from the open internet alone. The server then sends
     /// requests wherever its clients say.
-    pictures.fetch: Kind::Bool;
-    /// Hosts that pictures are fetched from: `example.org`, or `.example.org` for all names below it; empty is all.
-    pictures.fetch_hosts: Kind::List;
-    /// Ports that pictures are fetched from.
-    pictures.fetch_ports: Kind::List;
-    /// Seconds that fetching all pictures of a request may take.
-    pictures.fetch_seconds: int(1, 600);
+    images.fetch: Kind::Bool;
+    /// Hosts that images are fetched from: `example.org`, or `.example.org` for all names below it; empty is all.
+    images.fetch_hosts: Kind::List;
+    /// Ports that images are fetched from.
+    images.fetch_ports: Kind::List;
+    /// Seconds that fetching all images of a request may take.
+    images.fetch_seconds: int(1, 600);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! `executor` runs steps, `batch` lays out their rows, `proposer` makes the drafts, `checkpoint`
 //! and `restore` move states between the model and the prefix cache, `vision_encode` encodes
-//! pictures.
+//! images.
 
 mod batch;
 pub(in crate::engine) mod checkpoint;

@@ -6,5 +6,5 @@ pub mod draft;
 pub mod error;
 pub mod event;
 pub mod generation;
+pub(in crate::engine) mod images;
 pub mod item;
-pub(in crate::engine) mod pictures;

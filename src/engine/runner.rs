@@ -6,8 +6,8 @@ pub mod state_bytes;
 
 use crate::engine::request::error::RunnerError;
 use crate::engine::request::item::PromptItem;
-use crate::engine::vision::encoder_cache::Gallery;
-use crate::engine::vision::picture::{Embedding, Picture, VisionFacts};
+use crate::engine::vision::encoder_cache::EncoderCache;
+use crate::engine::vision::image::{Embedding, Image, VisionFacts};
 use crate::text::Tokenizer;
 use crate::units::{Pos, SeqId, Token};
 use state_bytes::StateBytes;
@@ -51,7 +51,7 @@ pub struct RunnerFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRow {
     pub seq: SeqId,
-    /// Of a picture's row: that of the picture.
+    /// Of an image's row: that of the image.
     pub pos: Pos,
     pub item: PromptItem,
     /// Are logits wanted for this row.
@@ -95,7 +95,7 @@ pub struct SavedRows<'a> {
 pub struct Restore<'a> {
     pub seq: SeqId,
     /// Has the rows of positions `0..kept`, and is left as it is; may be `seq` itself. No position
-    /// here lies inside a picture.
+    /// here lies inside an image.
     pub donor: SeqId,
     pub kept: Pos,
     /// Positions `kept..end` without a gap, in order.
@@ -110,19 +110,19 @@ pub struct Restore<'a> {
 pub trait ModelRunner {
     fn facts(&self) -> &RunnerFacts;
 
-    /// What the vision encoder makes of a picture, `picture.grid` rows. An error that is not
+    /// What the vision encoder makes of an image, `image.grid` rows. An error that is not
     /// `Fatal` changes nothing.
-    fn encode(&mut self, picture: &Picture) -> Result<Embedding, RunnerError>;
+    fn encode(&mut self, image: &Image) -> Result<Embedding, RunnerError>;
 
     /// As `step_with_images`, of tokens alone.
     fn step(&mut self, rows: &[BatchRow]) -> Result<(), RunnerError> {
-        self.step_with_images(rows, &Gallery::EMPTY)
+        self.step_with_images(rows, &EncoderCache::EMPTY)
     }
 
-    /// Processes the rows, maybe beyond its return (`wait`); those of pictures are in `gallery`. On
+    /// Processes the rows, maybe beyond its return (`wait`); those of images are in `encoder_cache`. On
     /// `Err` with `RunnerErrorKind::NoRoom` or `InvalidBatch` nothing was changed; after any other
     /// error the state of the sequences in the batch is unknown and they must be cleared.
-    fn step_with_images(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError>;
+    fn step_with_images(&mut self, rows: &[BatchRow], encoder_cache: &EncoderCache) -> Result<(), RunnerError>;
 
     /// Returns when the last step is over. Any other call waits, too; a runner that computes in
     /// `step` has nothing to do.
@@ -145,7 +145,7 @@ pub trait ModelRunner {
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError>;
 
     /// Copies out what `seq` holds: its state at its end, and its attention rows from position
-    /// `from` on; neither lies inside a picture. The sequence goes on as if nothing had happened.
+    /// `from` on; neither lies inside an image. The sequence goes on as if nothing had happened.
     /// An error that is not `Fatal` changes nothing.
     fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError>;
 

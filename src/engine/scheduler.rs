@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use crate::engine::request::error::{EngineError, RunnerError, RunnerErrorKind};
 use crate::engine::sequence::Sequence;
-use crate::engine::vision::encoder_cache::Gallery;
+use crate::engine::vision::encoder_cache::EncoderCache;
 use admission::{Demand, admissible};
 use plan::{PlannedPart, StepPlan};
 use relief::{Relief, relieve};
@@ -109,7 +109,7 @@ impl Scheduler {
     pub fn admissible(&mut self) -> Option<usize> {
         let head = self.waiting.front()?;
         let demand = Demand { max_tokens: head.max_tokens, n_prompt: head.n_prompt, n_tokens: head.n_tokens };
-        self.observe(&Gallery::EMPTY);
+        self.observe(&EncoderCache::EMPTY);
         admissible(demand, &self.states, self.pressure, self.limits.n_ctx)
     }
 
@@ -124,7 +124,7 @@ impl Scheduler {
     }
 
     /// Plans a step up to its drafts. Promises to elastic sequences grow to what they need now.
-    pub fn begin_step(&mut self, encoded: &Gallery, plan: &mut StepPlan) {
+    pub fn begin_step(&mut self, encoded: &EncoderCache, plan: &mut StepPlan) {
         for slot in self.slots.iter_mut() {
             let n_tokens = slot.occupant.as_ref().map_or(0, |sequence| sequence.n_tokens);
             slot.reserve = slot.reserve.max(n_tokens);
@@ -134,7 +134,7 @@ impl Scheduler {
     }
 
     /// Plans the rows of the step, with the drafts that were made.
-    pub fn plan_rows(&mut self, encoded: &Gallery, plan: &mut StepPlan) {
+    pub fn plan_rows(&mut self, encoded: &EncoderCache, plan: &mut StepPlan) {
         self.observe(encoded);
         plan.share_rows(&self.states, self.limits, self.pressure);
     }
@@ -161,7 +161,7 @@ impl Scheduler {
 
     /// What gives way because `n_rows` had no room.
     pub fn relieve(&mut self, n_rows: usize) -> Relief {
-        self.observe(&Gallery::EMPTY);
+        self.observe(&EncoderCache::EMPTY);
         let relief = relieve(&self.states, n_rows);
         match relief {
             Relief::DropDrafts => self.pressure.hold_drafts = true,
@@ -196,7 +196,7 @@ impl Scheduler {
         self.slots[slot].occupant.as_ref().map(|sequence| sequence.serial)
     }
 
-    fn observe(&mut self, encoded: &Gallery) {
+    fn observe(&mut self, encoded: &EncoderCache) {
         self.states.clear();
         self.states.extend(self.slots.iter().map(|slot| SlotState::of(slot, encoded)));
     }

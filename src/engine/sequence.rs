@@ -8,8 +8,8 @@
 pub(in crate::engine) mod clock;
 pub(in crate::engine) mod context;
 mod finish;
+mod image_spans;
 mod output;
-mod picture_spans;
 pub(in crate::engine) mod sink;
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::engine::request::generation::GenerationRequest;
 use crate::engine::request::item::{Extent, PromptItem, whole};
 use crate::engine::speculative::drafts::{DraftRules, SequenceDrafts};
 use crate::engine::speculative::policy::offer::Offer;
-use crate::engine::vision::picture::Picture;
+use crate::engine::vision::image::Image;
 use crate::sampling::{Sampler, logprobs};
 use crate::telemetry::Metrics;
 use crate::text::Tokenizer;
@@ -31,8 +31,8 @@ use crate::units::Token;
 use clock::{Clock, Ending, Totals};
 use context::EngineContext;
 use finish::Limits;
+use image_spans::ImageSpans;
 use output::Output;
-use picture_spans::PictureSpans;
 use sink::{Sink, Terminal};
 
 /// State of a request between submission and its terminal event.
@@ -40,10 +40,10 @@ pub(in crate::engine) struct Sequence {
     id: String,
     /// Prompt and answer so far; the last item is not in the KV cache yet.
     pub items: Vec<PromptItem>,
-    /// The pictures among them: it may have to be processed again at any time.
-    pub pictures: Vec<Arc<Picture>>,
-    pub picture_spans: PictureSpans,
-    /// Pictures that the state it began from held.
+    /// The images among them: it may have to be processed again at any time.
+    pub images: Vec<Arc<Image>>,
+    pub image_spans: ImageSpans,
+    /// Images that the state it began from held.
     pub n_restored: usize,
     /// Tokens of `items`.
     pub n_tokens: usize,
@@ -80,7 +80,7 @@ impl Sequence {
         let GenerationRequest {
             id,
             prompt,
-            pictures,
+            images,
             mut sampling,
             stop,
             max_tokens,
@@ -100,13 +100,13 @@ impl Sequence {
         let mut sampler = Sampler::new(sampling);
         prompt.iter().filter_map(PromptItem::token).for_each(|token| sampler.accept(token.0));
         let n_prompt = Extent::of(&prompt).n_tokens;
-        let picture_spans = PictureSpans::of(&prompt);
+        let image_spans = ImageSpans::of(&prompt);
         let drafts = SequenceDrafts::new(context.draftable(speculative), &prompt);
         Sequence {
             id,
             items: prompt.to_vec(),
-            pictures,
-            picture_spans,
+            images,
+            image_spans,
             n_restored: 0,
             n_tokens: n_prompt,
             n_prompt,
@@ -154,7 +154,7 @@ impl Sequence {
     }
 
     /// Can a state be saved after `n_done` items: there are some, and they do not end inside a
-    /// picture.
+    /// image.
     pub fn is_whole(&self, n_done: usize) -> bool {
         n_done > 0 && whole(&self.items, n_done) == n_done
     }
@@ -278,8 +278,8 @@ impl Sequence {
         let totals = Totals { usage, empty: self.output.is_empty(), drafts: self.drafts.totals };
         self.clock.report(&self.id, &ending, totals, metrics);
         if self.clock.prefilled.is_some() {
-            let n_shown = self.picture_spans.len() - self.n_restored;
-            metrics.pictures_found(self.n_restored, n_shown.saturating_sub(self.clock.n_encoded));
+            let n_shown = self.image_spans.len() - self.n_restored;
+            metrics.images_found(self.n_restored, n_shown.saturating_sub(self.clock.n_encoded));
         }
         let terminal = match ending {
             Ending::Failed(error) => Terminal::Failed(error),

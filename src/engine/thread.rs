@@ -22,7 +22,7 @@ use crate::engine::request::error::{EngineError, EngineStartError, RunnerError};
 use crate::engine::runner::{Loaded, RunnerFacts};
 use crate::engine::scheduler::state::Limits;
 use crate::engine::sequence::context::EngineContext;
-use crate::engine::vision::encoder_cache::Gallery;
+use crate::engine::vision::encoder_cache::EncoderCache;
 use engine_core::{CoreParts, EngineCore};
 use handle::{Command, Handle, Health};
 use published::Published;
@@ -45,8 +45,8 @@ pub struct EngineSettings {
     pub queue_capacity: usize,
     /// Rows of a step while anything decodes.
     pub prefill_chunk_tokens: usize,
-    /// Host memory for encoded pictures beyond those that are needed next.
-    pub picture_cache_bytes: u64,
+    /// Host memory for encoded images beyond those that are needed next.
+    pub image_cache_bytes: u64,
 }
 
 impl From<&Profile> for EngineSettings {
@@ -54,7 +54,7 @@ impl From<&Profile> for EngineSettings {
         EngineSettings {
             queue_capacity: profile.engine.queue_capacity as usize,
             prefill_chunk_tokens: profile.engine.prefill_chunk_tokens as usize,
-            picture_cache_bytes: u64::from(profile.vision.cache_mib) << 20,
+            image_cache_bytes: u64::from(profile.vision.cache_mib) << 20,
         }
     }
 }
@@ -273,7 +273,7 @@ impl EngineThread {
             runner,
             limits: limits(&context.facts, &settings),
             prefix: PrefixCache::open(cache, &context.facts),
-            encoder_cache: Gallery::new(settings.picture_cache_bytes),
+            encoder_cache: EncoderCache::new(settings.image_cache_bytes),
             context: Arc::clone(&context),
             metrics,
             published,

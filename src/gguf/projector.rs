@@ -1,7 +1,7 @@
 //! What plateau needs to know of a projector ("mmproj") file before mtmd loads it, and the shapes without which its graph
-//! would end the process at the first picture.
+//! would end the process at the first image.
 //!
-//! One kind is known: `qwen3vl_merger` without deepstack, as the models have it that are served with pictures.
+//! One kind is known: `qwen3vl_merger` without deepstack, as the models have it that are served with images.
 
 use super::metadata::{Keys, error};
 use super::reader::{Gguf, GgufError, Value};
@@ -11,12 +11,12 @@ use crate::units::Bytes;
 const KIND: &str = "qwen3vl_merger";
 /// Its graph merges two by two patches into a token, whatever the file says.
 const MERGE: u64 = 2;
-/// Tokens of the smallest and the largest picture, where nothing else is asked for: mtmd's bounds for this kind.
+/// Tokens of the smallest and the largest image, where nothing else is asked for: mtmd's bounds for this kind.
 const MIN_TOKENS: u32 = 8;
 const MAX_TOKENS: u32 = 4096;
 const MAX_WIDTH: u64 = 1 << 20;
 
-/// Facts of a picture encoder.
+/// Facts of an image encoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectorFacts {
     pub name: String,
@@ -97,7 +97,7 @@ fn check_kind(keys: &Keys<'_>) -> Result<(), GgufError> {
         return Err(error("general.architecture", format!("is {architecture:?}, not \"clip\": this is no projector")));
     }
     if keys.optional_bool("clip.has_vision_encoder")? != Some(true) {
-        return Err(error("clip.has_vision_encoder", "is not true: the file encodes no pictures"));
+        return Err(error("clip.has_vision_encoder", "is not true: the file encodes no images"));
     }
     if keys.optional_bool("clip.has_audio_encoder")? == Some(true) {
         return Err(error("clip.has_audio_encoder", "is true: projectors with sound are not served"));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::ffi;
 use super::handle::Handle;
-use crate::engine::{BatchRow, Gallery, PictureRow, PromptItem};
+use crate::engine::{BatchRow, EncoderCache, ImageRow, PromptItem};
 
 /// Holds up to the context's `n_batch` rows.
 pub struct Batch {
@@ -37,13 +37,13 @@ impl Batch {
     }
 
     /// Replaces the contents. `false`: a row was refused (full, unknown token or sequence, a
-    /// picture that is not there).
-    pub fn fill(&mut self, rows: &[BatchRow], gallery: &Gallery) -> bool {
+    /// image that is not there).
+    pub fn fill(&mut self, rows: &[BatchRow], encoder_cache: &EncoderCache) -> bool {
         self.clear();
         rows.iter().all(|row| match row.item {
             PromptItem::Token(_) => self.push(*row, None),
-            PromptItem::Picture(picture) => {
-                gallery.row(picture).is_some_and(|floats| self.push_picture(*row, picture, floats))
+            PromptItem::Image(image) => {
+                encoder_cache.row(image).is_some_and(|floats| self.push_image(*row, image, floats))
             }
         })
     }
@@ -78,11 +78,11 @@ impl Batch {
         }
     }
 
-    /// Adds a row of a picture. llama.cpp takes it beside rows of tokens, in all architectures that
-    /// are served with pictures.
-    fn push_picture(&mut self, row: BatchRow, picture: PictureRow, floats: &[f32]) -> bool {
+    /// Adds a row of an image. llama.cpp takes it beside rows of tokens, in all architectures that
+    /// are served with images.
+    fn push_image(&mut self, row: BatchRow, image: ImageRow, floats: &[f32]) -> bool {
         let raw = self.raw.as_ptr();
-        let (y, x) = picture.place();
+        let (y, x) = image.place();
         let number = |n: Option<u32>| n.and_then(|n| i32::try_from(n).ok());
         let (t, y, x) = (Some(row.pos.0), row.pos.0.checked_add(y), row.pos.0.checked_add(x));
         let (Ok(seq), Some(t), Some(y), Some(x)) = (i32::try_from(row.seq.0), number(t), number(y), number(x)) else {

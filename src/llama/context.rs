@@ -133,8 +133,8 @@ impl Context {
 
     fn with_parts(self, tried: &str, reason: &str) -> Result<Parts, LoadError> {
         let snapshots = self.recurrent.then(|| self.rollback_tokens());
-        let books = Bookkeeping::new(self.n_seq_max(), snapshots);
-        let parts = Memory::new(Rc::clone(&self.handle), books).zip(Batch::new(Rc::clone(&self.handle)));
+        let tracker = Bookkeeping::new(self.n_seq_max(), snapshots);
+        let parts = Memory::new(Rc::clone(&self.handle), tracker).zip(Batch::new(Rc::clone(&self.handle)));
         let Some((memory, batch)) = parts else {
             return Err(LoadError::Context { tried: tried.to_owned(), reason: reason.to_owned() });
         };

@@ -36,7 +36,7 @@ const FAULTS_OF_THE_FILE: [&str; 16] = [
     "has wrong type",
     "wrong array",
     "llama.cpp counts",
-    "takes no such pictures",
+    "takes no such images",
 ];
 
 impl LoadError {

@@ -1,4 +1,4 @@
-//! The raw edge: the generated bindings, the functions of `guard.cpp` and `eyes.cpp`, and the
+//! The raw edge: the generated bindings, the functions of `guard.cpp` and `vision.cpp`, and the
 //! dynamic loader.
 //!
 //! Nothing is wrapped here. Which calls may be made directly: those that cannot throw (getters, the
@@ -65,14 +65,14 @@ unsafe extern "C" {
         n_out: *mut usize,
     ) -> i32;
 
-    pub fn plateau_eyes_new(
+    pub fn plateau_vision_encoder_new(
         path: *const c_char,
         model: *const llama_model,
         params: *const mtmd_context_params,
         out: *mut *mut mtmd_context,
     ) -> i32;
-    pub fn plateau_eyes_free(ctx: *mut mtmd_context);
-    pub fn plateau_eyes_encode(
+    pub fn plateau_vision_encoder_free(ctx: *mut mtmd_context);
+    pub fn plateau_vision_encoder_encode(
         ctx: *mut mtmd_context,
         width: u32,
         height: u32,
@@ -82,7 +82,7 @@ unsafe extern "C" {
         n_floats: usize,
     ) -> i32;
 
-    pub fn plateau_host_memory_new(size: usize, on_card: bool, out: *mut ggml_backend_buffer_t) -> i32;
+    pub fn plateau_host_memory_new(size: usize, on_gpu: bool, out: *mut ggml_backend_buffer_t) -> i32;
     pub fn plateau_state_known(ctx: *mut llama_context, recurrent_too: bool) -> bool;
     pub fn plateau_recurrent_save(
         ctx: *mut llama_context,

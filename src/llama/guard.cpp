@@ -1,5 +1,5 @@
 // Keeps C++ exceptions out of Rust: every call of llama.cpp that can throw and does not catch for
-// itself goes through here. Pictures are in `eyes.cpp`.
+// itself goes through here. Images are in `vision.cpp`.
 
 #include "guard.h"
 #include "llama.h"
@@ -56,7 +56,7 @@ llama_memory_recurrent & recurrent(llama_context * ctx) {
 // asked about it.
 constexpr llama_seq_id SCRATCH = LLAMA_MAX_SEQ - 1;
 
-// Copies between a context's tensors and host memory. Those of a card are begun one after the other
+// Copies between a context's tensors and host memory. Those of a GPU are begun one after the other
 // and waited for together, by the destructor: a state is some hundred copies, and a wait after each
 // costs more than the copies.
 class copies {
@@ -70,7 +70,7 @@ public:
     }
 
     void from(const ggml_tensor * tensor, void * dst, size_t offset, size_t n) {
-        if (ggml_backend_t backend = card_of(tensor)) {
+        if (ggml_backend_t backend = gpu_of(tensor)) {
             ggml_backend_tensor_get_async(backend, tensor, dst, offset, n);
         } else {
             ggml_backend_tensor_get(tensor, dst, offset, n);
@@ -78,7 +78,7 @@ public:
     }
 
     void to(ggml_tensor * tensor, const void * src, size_t offset, size_t n) {
-        if (ggml_backend_t backend = card_of(tensor)) {
+        if (ggml_backend_t backend = gpu_of(tensor)) {
             ggml_backend_tensor_set_async(backend, tensor, src, offset, n);
         } else {
             ggml_backend_tensor_set(tensor, src, offset, n);
@@ -86,9 +86,9 @@ public:
     }
 
 private:
-    // The backend of this context whose memory the tensor lies in, where it is a card; its copies
+    // The backend of this context whose memory the tensor lies in, where it is a GPU; its copies
     // follow what it computes.
-    ggml_backend_t card_of(const ggml_tensor * tensor) {
+    ggml_backend_t gpu_of(const ggml_tensor * tensor) {
         ggml_backend_buffer_t buffer = tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
         if (!buffer || ggml_backend_buffer_is_host(buffer)) {
             return nullptr;
@@ -283,14 +283,14 @@ struct scratch_rows {
 
 extern "C" {
 
-// Host memory of the first card's driver, which the card copies to and from without a detour; null
-// where there is no card, no such memory, or none left. Not `on_card`: ordinary memory, for tests
+// Host memory of the first GPU's driver, which the GPU copies to and from without a detour; null
+// where there is no GPU, no such memory, or none left. Not `on_card`: ordinary memory, for tests
 // without one. Freed by `ggml_backend_buffer_free`.
-int32_t plateau_host_memory_new(size_t size, bool on_card, ggml_backend_buffer_t * out) {
+int32_t plateau_host_memory_new(size_t size, bool on_gpu, ggml_backend_buffer_t * out) {
     return guarded([&] {
-        ggml_backend_dev_t card = on_card ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) : nullptr;
-        ggml_backend_buffer_type_t type = card ? ggml_backend_dev_host_buffer_type(card) : nullptr;
-        if (!on_card) {
+        ggml_backend_dev_t gpu = on_gpu ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) : nullptr;
+        ggml_backend_buffer_type_t type = gpu ? ggml_backend_dev_host_buffer_type(gpu) : nullptr;
+        if (!on_gpu) {
             type = ggml_backend_cpu_buffer_type();
         }
         *out = type ? ggml_backend_buft_alloc_buffer(type, size) : nullptr;

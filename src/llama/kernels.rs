@@ -15,7 +15,7 @@ use super::ffi;
 pub const CORE: &str = concat!("llama-cpp-sys-2 ", env!("PLATEAU_CORE_VERSION"));
 
 /// The plug-in that is loaded. One at most: a second CUDA backend in a process would be a second
-/// owner of the cards.
+/// owner of the GPUs.
 static LOADED: OnceLock<Exports> = OnceLock::new();
 
 /// A kernel of the loaded plug-in.
@@ -42,7 +42,7 @@ pub struct Exports {
 type Configure = unsafe extern "C" fn(*const c_char, *mut c_char, c_int) -> c_int;
 type Report = unsafe extern "C" fn(*mut c_char, c_int) -> c_int;
 
-/// The card's driver takes memory of the host as its own, to copy to and from it without a detour,
+/// The GPU's driver takes memory of the host as its own, to copy to and from it without a detour,
 /// and lets go of it.
 #[derive(Clone, Copy)]
 pub(super) struct HostMemory {

@@ -104,7 +104,7 @@ fn emit(level: ffi::ggml_log_level, line: &str) {
         ffi::GGML_LOG_LEVEL_WARN if line.contains("model has unused tensor") => {
             tracing::debug!(target: "llama", "{line}")
         }
-        // Positions jump after every picture, and small pictures are the client's choice.
+        // Positions jump after every image, and small images are the client's choice.
         ffi::GGML_LOG_LEVEL_WARN
             if ["non-consecutive token position", "image-min-tokens", "Qwen-VL models require", "issues/16842"]
                 .iter()

@@ -23,9 +23,9 @@ use crate::units::{Pos, SeqId};
 /// What a sequence holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sequence {
-    /// The position that comes next; 0: empty. Inside a picture that of its rows.
+    /// The position that comes next; 0: empty. Inside an image that of its rows.
     next: u32,
-    /// The last row is one of a picture that goes on.
+    /// The last row is one of an image that goes on.
     inside: bool,
     /// Tokens at the end of the last batch, whose snapshots are still good: their positions have no
     /// gaps.
@@ -66,7 +66,7 @@ impl Bookkeeping {
         self.sequences.get(seq.0 as usize).map(|sequence| Pos(sequence.next))
     }
 
-    /// May a state of `seq` end here: not inside a picture.
+    /// May a state of `seq` end here: not inside an image.
     pub fn is_whole(&self, seq: SeqId) -> bool {
         self.sequences.get(seq.0 as usize).is_some_and(|sequence| !sequence.inside)
     }
@@ -99,7 +99,7 @@ impl Bookkeeping {
         let n_cut = sequence.next.saturating_sub(from.0);
         match self.snapshots {
             None => Cut::Tail,
-            // Inside a picture there is no fresh row.
+            // Inside an image there is no fresh row.
             Some(limit) if !sequence.pending && n_cut <= limit && n_cut < sequence.fresh_rows => Cut::Tail,
             Some(_) => Cut::Impossible,
         }
@@ -162,7 +162,7 @@ impl Bookkeeping {
 /// The memory of one context.
 pub struct Memory {
     raw: ffi::llama_memory_t,
-    books: Bookkeeping,
+    tracker: Bookkeeping,
     /// Whose memory it is.
     _context: Rc<Handle>,
 }
@@ -170,38 +170,38 @@ pub struct Memory {
 impl Memory {
     /// `None` where the model has no memory: it does not generate. To be made once of a context:
     /// two would know half each.
-    pub(super) fn new(context: Rc<Handle>, books: Bookkeeping) -> Option<Memory> {
+    pub(super) fn new(context: Rc<Handle>, tracker: Bookkeeping) -> Option<Memory> {
         // SAFETY: the context is alive.
         let raw = unsafe { ffi::llama_get_memory(context.raw()) };
-        (!raw.is_null()).then(|| Memory { raw, books, _context: context })
+        (!raw.is_null()).then(|| Memory { raw, tracker, _context: context })
     }
 
-    pub fn books(&self) -> &Bookkeeping {
-        &self.books
+    pub fn tracker(&self) -> &Bookkeeping {
+        &self.tracker
     }
 
     pub(super) fn stepped(&mut self, rows: &[BatchRow]) {
-        self.books.stepped(rows);
+        self.tracker.stepped(rows);
     }
 
     pub(super) fn lost(&mut self, rows: &[BatchRow]) {
-        self.books.lost(rows);
+        self.tracker.lost(rows);
     }
 
     /// `seq` was processed up to `next`, in a context without recurrent layers, whose past does not
     /// matter.
     pub(super) fn reached(&mut self, seq: SeqId, next: Pos) {
-        self.books.reached(seq, next);
+        self.tracker.reached(seq, next);
     }
 
     /// `seq` was put into a saved state that ends before `next`.
     pub(super) fn restored(&mut self, seq: SeqId, next: Pos) {
-        self.books.restored(seq, next);
+        self.tracker.restored(seq, next);
     }
 
     /// Removes positions `>= from`. `false`: impossible, nothing was changed.
     pub fn truncate(&mut self, seq: SeqId, from: Pos) -> bool {
-        match self.books.cut(seq, from) {
+        match self.tracker.cut(seq, from) {
             Cut::Nothing => return true,
             Cut::Impossible => return false,
             Cut::Whole | Cut::Tail => {}
@@ -212,7 +212,7 @@ impl Memory {
         // the call allocates nothing of note.
         let removed = unsafe { ffi::llama_memory_seq_rm(self.raw, id, first, -1) };
         if removed {
-            self.books.was_cut(seq, from);
+            self.tracker.was_cut(seq, from);
         }
         removed
     }
@@ -221,7 +221,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Grid, PictureKey, PictureRow, PromptItem};
+    use crate::engine::{Grid, ImageKey, ImageRow, PromptItem};
     use crate::units::Token;
 
     fn rows(seq: u32, positions: std::ops::Range<u32>) -> Vec<BatchRow> {
@@ -230,108 +230,108 @@ mod tests {
     }
 
     fn after(snapshots: Option<u32>, batches: &[Vec<BatchRow>]) -> Bookkeeping {
-        let mut books = Bookkeeping::new(3, snapshots);
+        let mut tracker = Bookkeeping::new(3, snapshots);
         for batch in batches {
-            assert!(books.continues(batch));
-            books.stepped(batch);
+            assert!(tracker.continues(batch));
+            tracker.stepped(batch);
         }
-        books
+        tracker
     }
 
     #[test]
     fn attention_is_cut_anywhere() {
-        let books = after(None, &[rows(0, 0..8), rows(0, 8..9)]);
-        assert_eq!(books.cut(SeqId(0), Pos(3)), Cut::Tail);
-        assert_eq!(books.cut(SeqId(0), Pos(0)), Cut::Whole);
-        assert_eq!(books.cut(SeqId(0), Pos(9)), Cut::Nothing);
+        let tracker = after(None, &[rows(0, 0..8), rows(0, 8..9)]);
+        assert_eq!(tracker.cut(SeqId(0), Pos(3)), Cut::Tail);
+        assert_eq!(tracker.cut(SeqId(0), Pos(0)), Cut::Whole);
+        assert_eq!(tracker.cut(SeqId(0), Pos(9)), Cut::Nothing);
     }
 
     #[test]
     fn a_recurrent_state_without_snapshots_is_cut_nowhere() {
-        let books = after(Some(0), &[rows(0, 0..8)]);
-        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible);
-        assert_eq!(books.cut(SeqId(0), Pos(8)), Cut::Nothing);
-        assert_eq!(books.cut(SeqId(0), Pos(0)), Cut::Whole);
+        let tracker = after(Some(0), &[rows(0, 0..8)]);
+        assert_eq!(tracker.cut(SeqId(0), Pos(7)), Cut::Impossible);
+        assert_eq!(tracker.cut(SeqId(0), Pos(8)), Cut::Nothing);
+        assert_eq!(tracker.cut(SeqId(0), Pos(0)), Cut::Whole);
     }
 
     #[test]
     fn a_rollback_stays_inside_the_last_batch() {
-        let books = after(Some(3), &[rows(0, 0..8)]);
-        assert_eq!(books.cut(SeqId(0), Pos(5)), Cut::Tail);
-        assert_eq!(books.cut(SeqId(0), Pos(4)), Cut::Impossible, "more than the snapshots");
-        let books = after(Some(3), &[rows(0, 0..8), rows(0, 8..10)]);
-        assert_eq!(books.cut(SeqId(0), Pos(9)), Cut::Tail);
-        assert_eq!(books.cut(SeqId(0), Pos(8)), Cut::Impossible, "the batch had two rows: one rollback at most");
+        let tracker = after(Some(3), &[rows(0, 0..8)]);
+        assert_eq!(tracker.cut(SeqId(0), Pos(5)), Cut::Tail);
+        assert_eq!(tracker.cut(SeqId(0), Pos(4)), Cut::Impossible, "more than the snapshots");
+        let tracker = after(Some(3), &[rows(0, 0..8), rows(0, 8..10)]);
+        assert_eq!(tracker.cut(SeqId(0), Pos(9)), Cut::Tail);
+        assert_eq!(tracker.cut(SeqId(0), Pos(8)), Cut::Impossible, "the batch had two rows: one rollback at most");
     }
 
     #[test]
     fn a_rollback_is_used_once() {
-        let mut books = after(Some(3), &[rows(0, 0..8)]);
-        books.was_cut(SeqId(0), Pos(7));
-        assert_eq!(books.cut(SeqId(0), Pos(6)), Cut::Impossible);
-        books.stepped(&rows(0, 7..11));
-        assert_eq!(books.cut(SeqId(0), Pos(10)), Cut::Tail);
+        let mut tracker = after(Some(3), &[rows(0, 0..8)]);
+        tracker.was_cut(SeqId(0), Pos(7));
+        assert_eq!(tracker.cut(SeqId(0), Pos(6)), Cut::Impossible);
+        tracker.stepped(&rows(0, 7..11));
+        assert_eq!(tracker.cut(SeqId(0), Pos(10)), Cut::Tail);
     }
 
     #[test]
     fn a_batch_of_others_ends_the_snapshots() {
-        let books = after(Some(3), &[rows(0, 0..8), rows(1, 0..8)]);
-        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible);
-        assert_eq!(books.cut(SeqId(1), Pos(7)), Cut::Tail);
+        let tracker = after(Some(3), &[rows(0, 0..8), rows(1, 0..8)]);
+        assert_eq!(tracker.cut(SeqId(0), Pos(7)), Cut::Impossible);
+        assert_eq!(tracker.cut(SeqId(1), Pos(7)), Cut::Tail);
     }
 
     #[test]
     fn rows_must_continue_their_sequences() {
-        let books = after(None, &[rows(0, 0..4)]);
+        let tracker = after(None, &[rows(0, 0..4)]);
         let both = |a: Vec<BatchRow>, b: Vec<BatchRow>| [a, b].concat();
-        assert!(books.continues(&both(rows(0, 4..6), rows(1, 0..2))));
-        assert!(!books.continues(&rows(0, 5..6)), "gap");
-        assert!(!books.continues(&rows(0, 3..6)), "overlap");
-        assert!(!books.continues(&rows(3, 0..1)), "unknown sequence");
-        assert!(!books.continues(&both(both(rows(0, 4..5), rows(1, 0..1)), rows(0, 5..6))), "torn apart");
+        assert!(tracker.continues(&both(rows(0, 4..6), rows(1, 0..2))));
+        assert!(!tracker.continues(&rows(0, 5..6)), "gap");
+        assert!(!tracker.continues(&rows(0, 3..6)), "overlap");
+        assert!(!tracker.continues(&rows(3, 0..1)), "unknown sequence");
+        assert!(!tracker.continues(&both(both(rows(0, 4..5), rows(1, 0..1)), rows(0, 5..6))), "incomplete apart");
     }
 
-    fn picture(pos: u32, nx: u16, ny: u16) -> Vec<BatchRow> {
-        let items = PictureRow::all(PictureKey::new(7), Grid { nx, ny }).map(PromptItem::Picture);
+    fn image(pos: u32, nx: u16, ny: u16) -> Vec<BatchRow> {
+        let items = ImageRow::all(ImageKey::new(7), Grid { nx, ny }).map(PromptItem::Image);
         items.map(|item| BatchRow { seq: SeqId(0), pos: Pos(pos), item, output: false }).collect()
     }
 
     #[test]
-    fn a_picture_takes_one_position_and_leaves_a_gap() {
-        let prompt = [rows(0, 0..4), picture(4, 3, 2), rows(0, 7..9)].concat();
-        let books = after(Some(3), std::slice::from_ref(&prompt));
-        assert_eq!(books.next(SeqId(0)), Some(Pos(9)));
-        assert_eq!(books.cut(SeqId(0), Pos(8)), Cut::Tail);
-        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible, "the state before it has no number of rows back");
-        let gap = [rows(0, 0..4), picture(4, 3, 2), rows(0, 5..6)].concat();
+    fn an_image_takes_one_position_and_leaves_a_gap() {
+        let prompt = [rows(0, 0..4), image(4, 3, 2), rows(0, 7..9)].concat();
+        let tracker = after(Some(3), std::slice::from_ref(&prompt));
+        assert_eq!(tracker.next(SeqId(0)), Some(Pos(9)));
+        assert_eq!(tracker.cut(SeqId(0), Pos(8)), Cut::Tail);
+        assert_eq!(tracker.cut(SeqId(0), Pos(7)), Cut::Impossible, "the state before it has no number of rows back");
+        let gap = [rows(0, 0..4), image(4, 3, 2), rows(0, 5..6)].concat();
         assert!(!after(None, &[]).continues(&gap));
         // However it is cut into batches.
         for at in 1..prompt.len() {
-            let books = after(None, &[prompt[..at].to_vec(), prompt[at..].to_vec()]);
-            assert_eq!(books.next(SeqId(0)), Some(Pos(9)));
+            let tracker = after(None, &[prompt[..at].to_vec(), prompt[at..].to_vec()]);
+            assert_eq!(tracker.next(SeqId(0)), Some(Pos(9)));
         }
     }
 
     #[test]
-    fn a_picture_that_is_not_whole_can_be_cut_at_its_beginning() {
-        let books = after(None, &[rows(0, 0..4), picture(4, 3, 2)[..2].to_vec()]);
-        assert!(!books.is_whole(SeqId(0)));
-        assert_eq!(books.cut(SeqId(0), Pos(4)), Cut::Tail);
-        assert_eq!(books.cut(SeqId(0), Pos(0)), Cut::Whole);
-        let books = after(Some(3), &[rows(0, 0..4), picture(4, 3, 2)[..2].to_vec()]);
-        assert_eq!(books.cut(SeqId(0), Pos(4)), Cut::Impossible);
-        let books = after(None, &[rows(0, 0..4), picture(4, 3, 2)]);
-        assert!(books.is_whole(SeqId(0)));
-        assert_eq!((books.cut(SeqId(0), Pos(7)), books.next(SeqId(0))), (Cut::Nothing, Some(Pos(7))));
+    fn an_image_that_is_not_whole_can_be_cut_at_its_beginning() {
+        let tracker = after(None, &[rows(0, 0..4), image(4, 3, 2)[..2].to_vec()]);
+        assert!(!tracker.is_whole(SeqId(0)));
+        assert_eq!(tracker.cut(SeqId(0), Pos(4)), Cut::Tail);
+        assert_eq!(tracker.cut(SeqId(0), Pos(0)), Cut::Whole);
+        let tracker = after(Some(3), &[rows(0, 0..4), image(4, 3, 2)[..2].to_vec()]);
+        assert_eq!(tracker.cut(SeqId(0), Pos(4)), Cut::Impossible);
+        let tracker = after(None, &[rows(0, 0..4), image(4, 3, 2)]);
+        assert!(tracker.is_whole(SeqId(0)));
+        assert_eq!((tracker.cut(SeqId(0), Pos(7)), tracker.next(SeqId(0))), (Cut::Nothing, Some(Pos(7))));
     }
 
     #[test]
     fn a_lost_sequence_can_only_be_cleared() {
-        let mut books = after(Some(3), &[rows(0, 0..8)]);
-        books.lost(&rows(0, 8..9));
-        assert!(!books.continues(&rows(0, 8..9)));
-        assert_eq!(books.cut(SeqId(0), Pos(7)), Cut::Impossible);
-        books.was_cut(SeqId(0), Pos(0));
-        assert!(books.continues(&rows(0, 0..4)));
+        let mut tracker = after(Some(3), &[rows(0, 0..8)]);
+        tracker.lost(&rows(0, 8..9));
+        assert!(!tracker.continues(&rows(0, 8..9)));
+        assert_eq!(tracker.cut(SeqId(0), Pos(7)), Cut::Impossible);
+        tracker.was_cut(SeqId(0), Pos(0));
+        assert!(tracker.continues(&rows(0, 0..4)));
     }
 }

@@ -144,7 +144,7 @@ fn load_native(
     let failed = |reason: String| LoadError::Model { model: name.to_owned(), tried: tried(config), reason };
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
     let mut watch = Watch { progress, cancelled: false };
-    // With no layer on a card, the card is left alone altogether: an empty list instead of "all
+    // With no layer on a GPU, the GPU is left alone altogether: an empty list instead of "all
     // devices".
     let mut no_devices = [std::ptr::null_mut()];
     if config.gpu_layers == Some(0) {
@@ -168,8 +168,8 @@ fn load_native(
 fn model_params(config: &ModelConfig) -> ffi::llama_model_params {
     // SAFETY: returns a struct by value.
     let mut params = unsafe { ffi::llama_model_default_params() };
-    // The memory plan counts the first card alone, so the model goes there and is not spread over
-    // all cards.
+    // The memory plan counts the first GPU alone, so the model goes there and is not spread over
+    // all GPUs.
     params.split_mode = ffi::LLAMA_SPLIT_MODE_NONE;
     params.main_gpu = 0;
     params.n_gpu_layers = config.gpu_layers.map_or(-1, |layers| i32::try_from(layers).unwrap_or(i32::MAX));

@@ -6,8 +6,8 @@
 //! first pass of the next draft, whose weights are read anyway, or in one go when it has grown to
 //! `BACKLOG_ROWS`: a sequence that does not draft costs little.
 //!
-//! Pictures are not for it: the head was trained on the text alone, so their rows are left out, and
-//! the token after a picture goes with the state behind the token before it. Positions have gaps
+//! Images are not for it: the head was trained on the text alone, so their rows are left out, and
+//! the token after an image goes with the state behind the token before it. Positions have gaps
 //! there, as the trunk's do.
 //!
 //! What a draft leaves in the cache beyond its first row was made from the head's own hidden
@@ -39,7 +39,7 @@ pub(super) struct MtpHead {
 
 /// What the head has yet to see of a sequence.
 struct Tail {
-    /// Positions before it have their rows in the cache, or are pictures'.
+    /// Positions before it have their rows in the cache, or are images'.
     start: u32,
     /// Position after the last row that the trunk has processed.
     next: u32,
@@ -60,7 +60,7 @@ struct Tail {
     /// trunk has processed it.
     ahead: Option<(Token, u32)>,
     /// Rows of its past are missing: a state of it would be a lie.
-    torn: bool,
+    incomplete: bool,
 }
 
 impl Tail {
@@ -77,7 +77,7 @@ impl Tail {
             drafting: None,
             first: (Token(0), 0),
             ahead: None,
-            torn: false,
+            incomplete: false,
         }
     }
 
@@ -139,7 +139,7 @@ impl MtpHead {
             let Some(tail) = self.sequences.get_mut(seq) else { continue };
             tail.next = row.pos.0 + row.item.n_pos() as u32;
             if came.is_none() && tail.tokens.is_empty() {
-                // Nothing waits, and there is nothing to process of a picture.
+                // Nothing waits, and there is nothing to process of an image.
                 tail.start = tail.next;
             }
             let (Some((token, pos)), Some(hidden)) = (came, trunk.hidden(index)) else { continue };
@@ -162,7 +162,7 @@ impl MtpHead {
         let n_embd = tail.last.len();
         if from.0 < tail.start {
             self.memory.truncate(seq, from);
-            *tail = Tail { torn: tail.torn && from.0 > 0, ..Tail::at(n_embd, from.0) };
+            *tail = Tail { incomplete: tail.incomplete && from.0 > 0, ..Tail::at(n_embd, from.0) };
             return;
         }
         let n_kept = tail.positions.partition_point(|pos| *pos < from.0);
@@ -294,7 +294,7 @@ impl MtpHead {
         let Some(tail) = self.sequences.get(seq.0 as usize) else { return Err(StateError(-1)) };
         let hidden = tail.last.iter().flat_map(|x| x.to_le_bytes()).collect();
         let extent = self.context.extent(seq)?;
-        if tail.torn || tail.start != end.0 || !extent.is_whole(end) {
+        if tail.incomplete || tail.start != end.0 || !extent.is_whole(end) {
             return Err(StateError(-1));
         }
         Ok((hidden, Some(extent)))
@@ -336,7 +336,7 @@ impl MtpHead {
         let tail = &mut self.sequences[seq];
         tail.drafting = None;
         tail.ahead = None;
-        tail.torn = true;
+        tail.incomplete = true;
         tail.caught_up();
     }
 }

@@ -1,4 +1,4 @@
-//! Host memory that the card copies to and from at the speed of the bus, for saved states; ordinary
+//! Host memory that the GPU copies to and from at the speed of the bus, for saved states; ordinary
 //! memory goes through a buffer of the driver, and a fresh page of it costs the engine a fault for
 //! every 4 KiB.
 //!
@@ -50,14 +50,14 @@ fn size_for(n_bytes: usize) -> usize {
 pub(super) enum Source {
     /// Memory of this process that is made known to the driver.
     Registered(HostMemory),
-    /// The driver of the first card; without a card, for tests, the heap.
-    Driver { on_card: bool },
+    /// The driver of the first GPU; without a GPU, for tests, the heap.
+    Driver { on_gpu: bool },
 }
 
 impl Source {
     /// The best that the loaded backend has.
-    pub fn of_card() -> Source {
-        kernels::host_memory().map_or(Source::Driver { on_card: true }, Source::Registered)
+    pub fn of_gpu() -> Source {
+        kernels::host_memory().map_or(Source::Driver { on_gpu: true }, Source::Registered)
     }
 
     fn quiet(self) -> Duration {
@@ -70,7 +70,7 @@ impl Source {
     fn allocate(self, size: usize) -> Option<Raw> {
         match self {
             Source::Registered(host) => registered(host, size),
-            Source::Driver { on_card } => from_driver(size, on_card),
+            Source::Driver { on_gpu } => from_driver(size, on_gpu),
         }
     }
 }
@@ -134,10 +134,10 @@ fn registered(host: HostMemory, size: usize) -> Option<Raw> {
     Some(Raw { owner: Owner::Heap { layout, host }, base, size })
 }
 
-fn from_driver(size: usize, on_card: bool) -> Option<Raw> {
+fn from_driver(size: usize, on_gpu: bool) -> Option<Raw> {
     let mut buffer = std::ptr::null_mut();
     // SAFETY: the call writes the buffer, or null.
-    let code = unsafe { ffi::plateau_host_memory_new(size, on_card, &raw mut buffer) };
+    let code = unsafe { ffi::plateau_host_memory_new(size, on_gpu, &raw mut buffer) };
     if code != 0 || buffer.is_null() {
         return None;
     }
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
-    const ON_THE_HEAP: Source = Source::Driver { on_card: false };
+    const ON_THE_HEAP: Source = Source::Driver { on_gpu: false };
 
     static N_REGISTERED: AtomicUsize = AtomicUsize::new(0);
     static REGISTERED_BYTES: AtomicUsize = AtomicUsize::new(0);

@@ -17,7 +17,7 @@ use super::state::{Extent, Joined, StateError, joined_bytes, split};
 use super::vision::Vision;
 use crate::config::EngineConfig;
 use crate::engine::{
-    BatchRow, DraftRow, Embedding, Gallery, ModelRunner, Picture, PromptItem, Restore, RunnerError, RunnerErrorKind,
+    BatchRow, DraftRow, Embedding, EncoderCache, Image, ModelRunner, PromptItem, Restore, RunnerError, RunnerErrorKind,
     RunnerFacts, Saved, StateBytes,
 };
 use crate::units::{Bytes, Pos, SeqId};
@@ -39,7 +39,7 @@ pub struct LlamaRunner {
     /// Rows of a step that may still be computed, which the MTP head has not seen.
     running: Vec<BatchRow>,
     facts: RunnerFacts,
-    /// Where saved states go; without a card into ordinary memory.
+    /// Where saved states go; without a GPU into ordinary memory.
     pinned: Option<PinnedMemory>,
     context: Context,
 }
@@ -70,12 +70,12 @@ impl LlamaRunner {
         };
         // A point is the recurrent state and some rows of floats.
         let expected = [recurrent as usize + POINT_MARGIN];
-        let pinned = if context.is_on_device() { PinnedMemory::start(Source::of_card(), &expected) } else { None };
+        let pinned = if context.is_on_device() { PinnedMemory::start(Source::of_gpu(), &expected) } else { None };
         let (outputs, running) = (Vec::new(), Vec::new());
         Ok(LlamaRunner { batch, memory, mtp, vision: None, outputs, running, facts, pinned, context })
     }
 
-    /// With eyes for the same model.
+    /// With vision encoder for the same model.
     pub fn with_vision(mut self, vision: Vision) -> LlamaRunner {
         self.facts.vision = Some(vision.facts().clone());
         self.vision = Some(vision);
@@ -109,11 +109,11 @@ impl LlamaRunner {
         self.context.rollback_tokens()
     }
 
-    /// Is the token one of the vocabulary; pictures need eyes.
+    /// Is the token one of the vocabulary; images need vision encoder.
     fn known(&self, item: PromptItem) -> bool {
         match item {
             PromptItem::Token(token) => token.index() < self.facts.n_vocab,
-            PromptItem::Picture(_) => self.vision.is_some(),
+            PromptItem::Image(_) => self.vision.is_some(),
         }
     }
 
@@ -123,7 +123,7 @@ impl LlamaRunner {
             && rows.len() <= self.facts.n_batch
             && n_outputs <= self.facts.n_outputs_max
             && rows.iter().all(|row| self.known(row.item))
-            && self.memory.books().continues(rows)
+            && self.memory.tracker().continues(rows)
     }
 }
 
@@ -132,15 +132,15 @@ impl ModelRunner for LlamaRunner {
         &self.facts
     }
 
-    fn encode(&mut self, picture: &Picture) -> Result<Embedding, RunnerError> {
-        let blind = RunnerError { call: "encoding a picture", kind: RunnerErrorKind::InvalidBatch, code: None };
-        self.vision.as_mut().ok_or(blind)?.encode(picture)
+    fn encode(&mut self, image: &Image) -> Result<Embedding, RunnerError> {
+        let blind = RunnerError { call: "encoding an image", kind: RunnerErrorKind::InvalidBatch, code: None };
+        self.vision.as_mut().ok_or(blind)?.encode(image)
     }
 
-    fn step_with_images(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError> {
+    fn step_with_images(&mut self, rows: &[BatchRow], encoder_cache: &EncoderCache) -> Result<(), RunnerError> {
         self.wait();
         self.outputs.clear();
-        if !self.acceptable(rows) || !self.batch.fill(rows, gallery) {
+        if !self.acceptable(rows) || !self.batch.fill(rows, encoder_cache) {
             return Err(RunnerError { call: PROCESS, kind: RunnerErrorKind::InvalidBatch, code: None });
         }
         if let Some(head) = &mut self.mtp {
@@ -196,7 +196,7 @@ impl ModelRunner for LlamaRunner {
 
     fn truncate(&mut self, seq: SeqId, from: Pos) -> Result<bool, RunnerError> {
         self.wait();
-        if self.memory.books().next(seq).is_none() {
+        if self.memory.tracker().next(seq).is_none() {
             return Err(RunnerError { call: "llama_memory_seq_rm", kind: RunnerErrorKind::InvalidBatch, code: None });
         }
         let cut = self.memory.truncate(seq, from);
@@ -208,15 +208,15 @@ impl ModelRunner for LlamaRunner {
 
     fn save(&mut self, seq: SeqId, from: Pos) -> Result<Saved, RunnerError> {
         self.wait();
-        let books = self.memory.books();
-        let end = books.next(seq).filter(|end| from <= *end && end.0 > 0 && books.is_whole(seq));
+        let tracker = self.memory.tracker();
+        let end = tracker.next(seq).filter(|end| from <= *end && end.0 > 0 && tracker.is_whole(seq));
         let Some(end) = end.filter(|_| self.facts.point_bytes.is_some()) else { return Err(refused(SAVE)) };
         self.copy_out(seq, from, end).map_err(|error| state_error(SAVE, error))
     }
 
     fn restore(&mut self, restore: &Restore<'_>) -> Result<(), RunnerError> {
         self.wait();
-        let known = |seq: SeqId| self.memory.books().next(seq);
+        let known = |seq: SeqId| self.memory.tracker().next(seq);
         let held = known(restore.donor).is_some_and(|end| restore.kept <= end && end.0 < u32::MAX);
         if known(restore.seq).is_none() || !held || self.facts.point_bytes.is_none() {
             self.clear(restore.seq);

@@ -22,8 +22,8 @@ pub(super) struct StateError(pub i32);
 /// First and last position of the attention rows, -1 without any; last position of the recurrent
 /// state, where there is one.
 ///
-/// After a picture the last position lies before the end by more than one, and the MTP head has no
-/// rows of pictures.
+/// After an image the last position lies before the end by more than one, and the MTP head has no
+/// rows of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     first: i32,
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn appended_parts_split_again_and_torn_ones_do_not() {
+    fn appended_parts_split_again_and_incomplete_ones_do_not() {
         let parts = [&b"recurrent"[..], b"", b"hidden"];
         let mut joined = vec![0; joined_bytes(parts.map(<[u8]>::len))];
         let mut out = Joined::new(&mut joined);

@@ -1,8 +1,8 @@
-//! The model's eyes: pictures to embeddings through mtmd's C API (`eyes.cpp`).
+//! The model's vision encoder: images to embeddings through mtmd's C API (`vision.cpp`).
 //!
 //! The projector file passes the Rust reader first. Pixels come decoded and bounded; mtmd's own
-//! reading of pictures, its markers and its batches are deliberately not used. Encoding is on the
-//! engine thread, one picture at a time.
+//! reading of images, its markers and its batches are deliberately not used. Encoding is on the
+//! engine thread, one image at a time.
 
 #![expect(unsafe_code, reason = "owns an mtmd_context")]
 
@@ -16,14 +16,14 @@ use super::error::LoadError;
 use super::model::Model;
 use super::{backend, ffi, log};
 use crate::config::{Profile, Projector, VisionConfig, VisionDevice};
-use crate::engine::{Embedding, Picture, RunnerError, RunnerErrorKind, VisionFacts};
+use crate::engine::{Embedding, Image, RunnerError, RunnerErrorKind, VisionFacts};
 use crate::gguf::{Gguf, ProjectorFacts, embedded};
 
-const ENCODE: &str = "encoding a picture";
+const ENCODE: &str = "encoding an image";
 
 /// A projector, and its encoder while it is loaded.
 pub struct Vision {
-    eyes: Option<Eyes>,
+    vision_encoder: Option<Eyes>,
     facts: VisionFacts,
     source: Source,
     config: VisionConfig,
@@ -56,7 +56,7 @@ impl Source {
 }
 
 impl Vision {
-    /// The eyes that the profile gives the model; `None`: it gives none, and nothing of mtmd is
+    /// The vision encoder that the profile gives the model; `None`: it gives none, and nothing of mtmd is
     /// touched. The encoder is loaded once in any case, so that one that cannot be loaded is found
     /// out at the start.
     pub fn load(profile: &Profile, model: &Arc<Model>) -> Result<Option<Vision>, LoadError> {
@@ -69,15 +69,15 @@ impl Vision {
         let (min_tokens, max_tokens) = profile.vision.bounds(facts.min_tokens, facts.max_tokens);
         let threads = profile.engine.threads_batch.or(profile.engine.threads);
         let mut vision = Vision {
-            eyes: None,
+            vision_encoder: None,
             facts: VisionFacts { token_px: facts.token_px, min_tokens, max_tokens },
             source,
             config: profile.vision.clone(),
             n_threads: super::context::thread_count(threads),
             model: Arc::clone(model),
         };
-        let eyes = vision.open_eyes()?;
-        vision.eyes = profile.vision.keep_loaded.then_some(eyes);
+        let vision_encoder = vision.open_vision_encoder()?;
+        vision.vision_encoder = profile.vision.keep_loaded.then_some(vision_encoder);
         Ok(Some(vision))
     }
 
@@ -85,11 +85,11 @@ impl Vision {
         &self.facts
     }
 
-    fn open_eyes(&self) -> Result<Eyes, LoadError> {
-        let on_card = self.config.device == VisionDevice::Gpu;
+    fn open_vision_encoder(&self) -> Result<Eyes, LoadError> {
+        let on_gpu = self.config.device == VisionDevice::Gpu;
         // SAFETY: returns a struct by value.
         let mut params = unsafe { ffi::mtmd_context_params_default() };
-        params.use_gpu = on_card;
+        params.use_gpu = on_gpu;
         params.print_timings = false;
         params.n_threads = self.n_threads;
         // Of a size that may never come, and seconds on a CPU.
@@ -99,17 +99,17 @@ impl Vision {
         Eyes::open(&self.source.path, &self.source.name, params, &self.model)
     }
 
-    pub(super) fn encode(&mut self, picture: &Picture) -> Result<Embedding, RunnerError> {
-        let eyes = match self.eyes.take() {
-            Some(eyes) => eyes,
-            None => self.open_eyes().map_err(|error| {
-                tracing::error!(%error, "the picture encoder could not be loaded");
-                RunnerError { call: "loading the picture encoder", kind: RunnerErrorKind::OutOfMemory, code: None }
+    pub(super) fn encode(&mut self, image: &Image) -> Result<Embedding, RunnerError> {
+        let vision_encoder = match self.vision_encoder.take() {
+            Some(vision_encoder) => vision_encoder,
+            None => self.open_vision_encoder().map_err(|error| {
+                tracing::error!(%error, "the image encoder could not be loaded");
+                RunnerError { call: "loading the image encoder", kind: RunnerErrorKind::OutOfMemory, code: None }
             })?,
         };
-        let outcome = eyes.encode(picture);
+        let outcome = vision_encoder.encode(image);
         if self.config.keep_loaded {
-            self.eyes = Some(eyes);
+            self.vision_encoder = Some(vision_encoder);
         }
         outcome
     }
@@ -125,8 +125,8 @@ struct Eyes {
 
 impl Drop for Eyes {
     fn drop(&mut self) {
-        // SAFETY: it came from plateau_eyes_new and is freed once, before the model.
-        unsafe { ffi::plateau_eyes_free(self.raw.as_ptr()) }
+        // SAFETY: it came from plateau_vision encoder_new and is freed once, before the model.
+        unsafe { ffi::plateau_vision_encoder_free(self.raw.as_ptr()) }
     }
 }
 
@@ -135,42 +135,42 @@ impl Eyes {
         backend::start();
         log::install_mtmd();
         let tried =
-            format!("picture encoder, {}", if params.use_gpu { "on the card if there is one" } else { "on the CPU" });
+            format!("image encoder, {}", if params.use_gpu { "on the GPU if there is one" } else { "on the CPU" });
         let failed = |reason: String| LoadError::Model { model: name.to_owned(), tried: tried.clone(), reason };
         let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: path, parameters and result outlive the call; the model outlives the encoder,
         // which holds it.
         let (code, reasons) = log::reasons(|| unsafe {
-            ffi::plateau_eyes_new(c_path.as_ptr(), model.raw(), &raw const params, &raw mut raw)
+            ffi::plateau_vision_encoder_new(c_path.as_ptr(), model.raw(), &raw const params, &raw mut raw)
         });
         let Some(raw) = NonNull::new(raw) else {
             return Err(failed(if code == 0 { reasons } else { ffi::guard_reason(code).to_owned() }));
         };
-        let eyes = Eyes { raw, n_embd: model.facts().n_embd as usize, _model: Arc::clone(model) };
+        let vision_encoder = Eyes { raw, n_embd: model.facts().n_embd as usize, _model: Arc::clone(model) };
         // SAFETY: encoder and model are alive.
         let (rows_fit, places, causal) = unsafe {
             let ctx = raw.as_ptr();
             let n_embd_inp = ffi::llama_model_n_embd_inp(model.raw());
             (
-                usize::try_from(n_embd_inp) == Ok(eyes.n_embd),
+                usize::try_from(n_embd_inp) == Ok(vision_encoder.n_embd),
                 ffi::mtmd_decode_use_mrope(ctx),
                 !ffi::mtmd_decode_use_non_causal(ctx, std::ptr::null()),
             )
         };
         match (rows_fit, places, causal) {
-            (true, true, true) => Ok(eyes),
-            _ => Err(failed("the model takes no such pictures".to_owned())),
+            (true, true, true) => Ok(vision_encoder),
+            _ => Err(failed("the model takes no such images".to_owned())),
         }
     }
 
-    fn encode(&self, picture: &Picture) -> Result<Embedding, RunnerError> {
+    fn encode(&self, image: &Image) -> Result<Embedding, RunnerError> {
         let error = |kind, code| Err(RunnerError { call: ENCODE, kind, code: Some(code) });
-        let n_bytes = 3 * u64::from(picture.width_px) * u64::from(picture.height_px);
-        if n_bytes == 0 || n_bytes != picture.rgb.len() as u64 {
+        let n_bytes = 3 * u64::from(image.width_px) * u64::from(image.height_px);
+        if n_bytes == 0 || n_bytes != image.rgb.len() as u64 {
             return error(RunnerErrorKind::InvalidBatch, -1);
         }
-        let grid = picture.grid;
+        let grid = image.grid;
         let mut floats = vec![0.0f32; grid.n_tokens() * self.n_embd];
         let mut size = [u32::from(grid.nx), u32::from(grid.ny)];
         // SAFETY: the encoder is alive; as many pixels are read as the size says, checked above;
@@ -178,11 +178,11 @@ impl Eyes {
         // which the encoder has, since it makes rows of the model's width (checked when it was
         // loaded) for the promised grid, or writes none.
         let (code, reasons) = log::reasons(|| unsafe {
-            ffi::plateau_eyes_encode(
+            ffi::plateau_vision_encoder_encode(
                 self.raw.as_ptr(),
-                picture.width_px,
-                picture.height_px,
-                picture.rgb.as_ptr(),
+                image.width_px,
+                image.height_px,
+                image.rgb.as_ptr(),
                 size.as_mut_ptr(),
                 floats.as_mut_ptr(),
                 floats.len(),
@@ -191,7 +191,7 @@ impl Eyes {
         match code {
             0 => Ok(Embedding { grid, n_embd: self.n_embd, floats }),
             OTHER_GRID => {
-                tracing::error!(?picture, nx = size[0], ny = size[1], "the encoder makes another grid of a picture");
+                tracing::error!(?image, nx = size[0], ny = size[1], "the encoder makes another grid of an image");
                 error(RunnerErrorKind::InvalidBatch, code)
             }
             ffi::GUARD_OUT_OF_MEMORY => error(RunnerErrorKind::OutOfMemory, code),
@@ -201,7 +201,7 @@ impl Eyes {
     }
 }
 
-/// The code of `eyes.cpp`.
+/// The code of `vision.cpp`.
 const OTHER_GRID: i32 = 2;
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::names;
+
 pub(super) type RealGauge = Gauge<f64, AtomicU64>;
 
 pub(super) fn register<M>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M
@@ -14,6 +16,9 @@ where
     M: Clone + prometheus_client::registry::Metric,
 {
     registry.register(name, help, metric.clone());
+    if let Some((_, old)) = names::RENAMED.iter().find(|(new, _)| *new == name) {
+        registry.register(*old, format!("Old name of {name}"), metric.clone());
+    }
     metric
 }
 

@@ -12,13 +12,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::cards::{CardFamilies, CardGauges};
 use super::drafts::DraftMetrics;
 use super::family::{RealGauge, counter, histogram, register};
+use super::gpus::{GpuFamilies, GpuGauges};
+use super::image_files::ImageFileMetrics;
+use super::images::ImageMetrics;
 use super::kernels::{KernelMetrics, KernelReader, KernelState};
 use super::names;
-use super::picture_files::PictureFileMetrics;
-use super::pictures::PictureMetrics;
 use super::prefix::{CacheGauges, CacheMetrics};
 use super::records::{DraftRecord, EngineAges, EngineGauges, Outcome, RequestRecord};
 
@@ -65,11 +65,11 @@ struct Inner {
     active: Gauge<u64, AtomicU64>,
     step_age: RealGauge,
     oldest_queued: RealGauge,
-    cards: CardFamilies,
+    gpus: GpuFamilies,
     drafts: DraftMetrics,
     cache: CacheMetrics,
-    pictures: PictureMetrics,
-    picture_files: PictureFileMetrics,
+    images: ImageMetrics,
+    image_files: ImageFileMetrics,
     kernels: KernelMetrics,
 }
 
@@ -112,11 +112,11 @@ impl Metrics {
                 Gauge::default(),
             ),
             oldest_queued: register(r, names::OLDEST_QUEUED_SECONDS, "Longest wait in the queue now", Gauge::default()),
-            cards: CardFamilies::new(r),
+            gpus: GpuFamilies::new(r),
             drafts: DraftMetrics::new(r),
             cache: CacheMetrics::new(r),
-            pictures: PictureMetrics::new(r),
-            picture_files: PictureFileMetrics::new(r),
+            images: ImageMetrics::new(r),
+            image_files: ImageFileMetrics::new(r),
             kernels,
             registry,
         };
@@ -173,9 +173,9 @@ impl Metrics {
         self.inner.oldest_queued.set(seconds(ages.oldest_queued));
     }
 
-    /// A reading of a card. (The families' locks are taken by whoever reads cards, and by a scrape.)
-    pub fn set_card(&self, card: &CardGauges) {
-        self.inner.cards.set(card);
+    /// A reading of a GPU. (The families' locks are taken by whoever reads GPUs, and by a scrape.)
+    pub fn set_gpu(&self, gpu: &GpuGauges) {
+        self.inner.gpus.set(gpu);
     }
 
     /// Where the counts of a plug-in's kernels come from. The first reader stays.
@@ -218,39 +218,39 @@ impl Metrics {
         self.inner.cache.set(gauges);
     }
 
-    /// A picture was encoded.
-    pub fn picture_encoded(&self, took: Duration, n_pixels: u64) {
-        self.inner.pictures.encoded(took, n_pixels);
+    /// An image was encoded.
+    pub fn image_encoded(&self, took: Duration, n_pixels: u64) {
+        self.inner.images.encoded(took, n_pixels);
     }
 
-    pub fn picture_failed(&self) {
-        self.inner.pictures.failed();
+    pub fn image_failed(&self) {
+        self.inner.images.failed();
     }
 
-    /// Pictures of a prompt that did not have to be encoded: their rows were restored, or their encoding was still there.
-    pub fn pictures_found(&self, n_restored: usize, n_kept: usize) {
-        self.inner.pictures.found("restored", n_restored);
-        self.inner.pictures.found("gallery", n_kept);
+    /// Images of a prompt that did not have to be encoded: their rows were restored, or their encoding was still there.
+    pub fn images_found(&self, n_restored: usize, n_kept: usize) {
+        self.inner.images.found("restored", n_restored);
+        self.inner.images.found("encoder_cache", n_kept);
     }
 
-    /// A picture of a request was decoded and brought to size.
-    pub fn picture_decoded(&self, kind: &'static str, n_pixels: u64, took: Duration) {
-        self.inner.picture_files.decoded(kind, n_pixels, took);
+    /// An image of a request was decoded and brought to size.
+    pub fn image_decoded(&self, kind: &'static str, n_pixels: u64, took: Duration) {
+        self.inner.image_files.decoded(kind, n_pixels, took);
     }
 
-    /// A picture was fetched.
-    pub fn picture_fetched(&self, took: Duration) {
-        self.inner.picture_files.fetched(took);
+    /// An image was fetched.
+    pub fn image_fetched(&self, took: Duration) {
+        self.inner.image_files.fetched(took);
     }
 
-    /// A request was refused for one of its pictures, for the reason of the error's public code.
-    pub fn picture_refused(&self, code: &'static str) {
-        self.inner.picture_files.refused(code);
+    /// A request was refused for one of its images, for the reason of the error's public code.
+    pub fn image_refused(&self, code: &'static str) {
+        self.inner.image_files.refused(code);
     }
 
-    /// Bytes of encoded pictures now.
-    pub fn set_picture_cache(&self, bytes: u64) {
-        self.inner.pictures.set_bytes(bytes);
+    /// Bytes of encoded images now.
+    pub fn set_image_cache(&self, bytes: u64) {
+        self.inner.images.set_bytes(bytes);
     }
 
     /// All metrics as OpenMetrics text (`application/openmetrics-text; version=1.0.0`).

@@ -18,25 +18,25 @@ pub const KV_SIZE_TOKENS: &str = "plateau_kv_size_tokens";
 pub const ACTIVE_SEQUENCES: &str = "plateau_active_sequences";
 pub const STEP_AGE_SECONDS: &str = "plateau_step_age_seconds";
 pub const OLDEST_QUEUED_SECONDS: &str = "plateau_oldest_queued_seconds";
-pub const CARD_MEMORY_USED: &str = "plateau_card_memory_used_bytes";
-pub const CARD_MEMORY_TOTAL: &str = "plateau_card_memory_total_bytes";
-pub const CARD_TEMPERATURE: &str = "plateau_card_temperature_celsius";
-pub const CARD_POWER: &str = "plateau_card_power_watts";
-pub const CARD_SM_CLOCK: &str = "plateau_card_sm_clock_hertz";
-pub const CARD_MEMORY_CLOCK: &str = "plateau_card_memory_clock_hertz";
+pub const GPU_MEMORY_USED: &str = "plateau_gpu_memory_used_bytes";
+pub const GPU_MEMORY_TOTAL: &str = "plateau_gpu_memory_total_bytes";
+pub const GPU_TEMPERATURE: &str = "plateau_gpu_temperature_celsius";
+pub const GPU_POWER: &str = "plateau_gpu_power_watts";
+pub const GPU_SM_CLOCK: &str = "plateau_gpu_sm_clock_hertz";
+pub const GPU_MEMORY_CLOCK: &str = "plateau_gpu_memory_clock_hertz";
 pub const KERNEL_CALLS: &str = "plateau_kernel_calls";
 pub const KERNEL_FALLBACKS: &str = "plateau_kernel_fallbacks";
 pub const KERNEL_ON: &str = "plateau_kernel_on";
-pub const PICTURES: &str = "plateau_pictures";
-pub const PICTURES_FAILED: &str = "plateau_pictures_failed";
-pub const PICTURE_PIXELS: &str = "plateau_picture_pixels";
-pub const PICTURE_ENCODE_SECONDS: &str = "plateau_picture_encode_seconds";
-pub const PICTURE_CACHE_BYTES: &str = "plateau_picture_cache_bytes";
-pub const PICTURE_FILES: &str = "plateau_picture_files";
-pub const PICTURE_FILE_PIXELS: &str = "plateau_picture_file_pixels";
-pub const PICTURE_REFUSALS: &str = "plateau_picture_refusals";
-pub const PICTURE_DECODE_SECONDS: &str = "plateau_picture_decode_seconds";
-pub const PICTURE_FETCH_SECONDS: &str = "plateau_picture_fetch_seconds";
+pub const IMAGES: &str = "plateau_images";
+pub const IMAGES_FAILED: &str = "plateau_images_failed";
+pub const IMAGE_PIXELS: &str = "plateau_image_pixels";
+pub const IMAGE_ENCODE_SECONDS: &str = "plateau_image_encode_seconds";
+pub const IMAGE_CACHE_BYTES: &str = "plateau_image_cache_bytes";
+pub const IMAGE_FILES: &str = "plateau_image_files";
+pub const IMAGE_FILE_PIXELS: &str = "plateau_image_file_pixels";
+pub const IMAGE_REFUSALS: &str = "plateau_image_refusals";
+pub const IMAGE_DECODE_SECONDS: &str = "plateau_image_decode_seconds";
+pub const IMAGE_FETCH_SECONDS: &str = "plateau_image_fetch_seconds";
 pub const DECODE_STEPS: &str = "plateau_decode_steps";
 pub const DRAFT_TOKENS: &str = "plateau_draft_tokens";
 pub const DRAFT_ACCEPTED_TOKENS: &str = "plateau_draft_accepted_tokens";
@@ -57,3 +57,20 @@ pub const CACHE_UNREADABLE: &str = "plateau_cache_unreadable_files";
 pub const CACHE_UNWRITTEN: &str = "plateau_cache_failed_writes";
 pub const CACHE_SAVE_SECONDS: &str = "plateau_cache_save_seconds";
 pub const CACHE_RESTORE_SECONDS: &str = "plateau_cache_restore_seconds";
+
+/// New and old names of renamed metrics. The old ones are registered beside the new for one release.
+pub const RENAMED: &[(&str, &str)] = &[
+    (IMAGES, "plateau_pictures"),
+    (IMAGES_FAILED, "plateau_pictures_failed"),
+    (IMAGE_PIXELS, "plateau_picture_pixels"),
+    (IMAGE_ENCODE_SECONDS, "plateau_picture_encode_seconds"),
+    (IMAGE_CACHE_BYTES, "plateau_picture_cache_bytes"),
+    (IMAGE_FILES, "plateau_picture_files"),
+    (IMAGE_FILE_PIXELS, "plateau_picture_file_pixels"),
+    (IMAGE_REFUSALS, "plateau_picture_refusals"),
+    (IMAGE_DECODE_SECONDS, "plateau_picture_decode_seconds"),
+    (IMAGE_FETCH_SECONDS, "plateau_picture_fetch_seconds"),
+];
+
+/// The same of the gauges of GPUs, whose label had another name, too.
+pub const RENAMED_GPU: (&str, &str) = ("plateau_gpu_", "plateau_card_");

@@ -68,7 +68,11 @@ impl CacheMetrics {
             nodes: register(r, names::CACHE_NODES, "Places in prompts with saved state", Gauge::default()),
             saved: counter(r, names::CACHE_SAVED, "States saved"),
             lost: counter(r, names::CACHE_LOST, "Saved states that were gone with their eviction"),
-            unreadable: counter(r, names::CACHE_UNREADABLE, "Files of saved states that were torn, altered or missing"),
+            unreadable: counter(
+                r,
+                names::CACHE_UNREADABLE,
+                "Files of saved states that were incomplete, altered or missing",
+            ),
             unwritten: counter(r, names::CACHE_UNWRITTEN, "Saved states that could not be written to disk"),
             save: register(
                 r,

@@ -7,7 +7,7 @@ use crate::units::Token;
 
 /// Tokens above the 256 bytes, in order of their ids: 256 `<|im_start|>`, 257 `<|im_end|>` (ends a generation), 258 `<think>`,
 /// 259 `</think>`, 260 `<tool_call>`, 261 `</tool_call>`, 262 `<|endoftext|>` (ends a generation), 263 `<|vision_start|>`,
-/// 264 `<|vision_end|>`, 265 `<|image_pad|>` (where a picture goes). `n_vocab` is 266, no BOS.
+/// 264 `<|vision_end|>`, 265 `<|image_pad|>` (where an image goes). `n_vocab` is 266, no BOS.
 const SPECIAL: [(&str, TokenKind); 10] = [
     ("<|im_start|>", TokenKind::Control),
     ("<|im_end|>", TokenKind::Control),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use plateau::api::{ApiState, BuildInfo, ModelInfo, Pictures, Preparing, router};
+use plateau::api::{ApiState, BuildInfo, Images, ModelInfo, Preparing, router};
 use plateau::chat::{ChatTemplate, TemplateOrigin};
 use plateau::config::Profile;
 use plateau::engine::{Engine, EngineSettings, FakeRunner, Handle, Joiner, PrefixSettings};
@@ -104,7 +104,7 @@ pub async fn start_state(
     let settings = EngineSettings {
         queue_capacity: profile.engine.queue_capacity as usize,
         prefill_chunk_tokens: 64,
-        picture_cache_bytes: 0,
+        image_cache_bytes: 0,
     };
     let metrics = Metrics::new();
     let counted = metrics.clone();
@@ -115,7 +115,7 @@ pub async fn start_state(
     });
     let (handle, joiner) = spawned.await.unwrap().unwrap();
     let mut state = ApiState {
-        pictures: Pictures::new(&profile.pictures, handle.facts().vision.clone(), metrics.clone()),
+        images: Images::new(&profile.images, handle.facts().vision.clone(), metrics.clone()),
         handle: handle.clone(),
         tokenizer: Tokenizer::bytes_for_tests(),
         template: Arc::new(ChatTemplate::new(TEMPLATE.to_owned(), "", "<|im_end|>", 1_000_000).unwrap()),

@@ -44,7 +44,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("", "thought</think>\n\nhello world"),
 ];
 
-/// A template that shows no pictures and no tools, and refuses a word.
+/// A template that shows no images and no tools, and refuses a word.
 const BLIND: &str = "{% for m in messages %}{% if m.content == 'refuse me' %}{{ raise_exception('I refuse') }}{% endif %}\
     {% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}x";
 
@@ -140,10 +140,10 @@ fn tight(profile: &mut Profile) {
 }
 
 fn narrow(profile: &mut Profile) {
-    profile.pictures.max_pixels = 100_000;
-    profile.pictures.total_pixels = 150_000;
-    profile.pictures.max_per_request = 3;
-    profile.pictures.max_bytes = 3000;
+    profile.images.max_pixels = 100_000;
+    profile.images.total_pixels = 150_000;
+    profile.images.max_per_request = 3;
+    profile.images.max_bytes = 3000;
 }
 
 async fn started(name: &str) -> Running {
@@ -158,7 +158,7 @@ async fn started(name: &str) -> Running {
         "drafting" => start_with(drafting(), |profile| profile.speculative.adaptive = false).await,
         "keyed" => start_with(scripted(), keyed).await,
         "tight" => start_with(scripted().with_facts(|facts| facts.n_ctx = 192), tight).await,
-        "seeing" => start_with(seeing(), |profile| profile.pictures.low_tokens = 16).await,
+        "seeing" => start_with(seeing(), |profile| profile.images.low_tokens = 16).await,
         "narrow" => start_with(seeing().with_facts(|facts| facts.n_ctx = 100), narrow).await,
         "blind_template" => {
             let template = Arc::new(ChatTemplate::new(BLIND.to_owned(), "", "", 1_000_000).unwrap());

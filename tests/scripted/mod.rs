@@ -20,7 +20,7 @@ pub const AT_ONCE: Duration = Duration::ZERO;
 pub const NEVER: Duration = Duration::from_secs(3600);
 
 pub const SETTINGS: EngineSettings =
-    EngineSettings { queue_capacity: 64, prefill_chunk_tokens: 64, picture_cache_bytes: 0 };
+    EngineSettings { queue_capacity: 64, prefill_chunk_tokens: 64, image_cache_bytes: 0 };
 
 pub struct Rig {
     pub handle: Handle,
@@ -68,7 +68,7 @@ pub fn request_of(prompt: Vec<Token>) -> GenerationRequest {
     GenerationRequest {
         id: format!("test-{}", prompt.len()),
         prompt: prompt.into_iter().map(PromptItem::Token).collect(),
-        pictures: vec![],
+        images: vec![],
         sampling: SamplingParams::greedy(),
         stop: Vec::new(),
         max_tokens: None,

@@ -32,7 +32,7 @@ const CHAT_ONLY: &str = "A raw prompt has no think block; use `/v1/chat/completi
 const LAZY: &str =
     "A grammar holds from the first token of the answer; calls of tools begin where the model begins them.";
 const LOW_LEVEL: &str = "The server places sequences itself.";
-const OPAQUE: &str = "A label for the provider's books; nothing here reads it.";
+const OPAQUE: &str = "A label for the provider's tracker; nothing here reads it.";
 const NEVER_STORED: &str = "Nothing is stored, so there is nothing to store or to look up.";
 const SAMPLER: &str = "This sampler is not in the chain.";
 
@@ -41,8 +41,8 @@ const SAMPLER: &str = "This sampler is not in the chain.";
 pub const FIELDS: &[Field] = &[
     // What goes in.
     consumed("model", Both, "the served model", [r#""another""#, "5"], "Any name is served by the one model; a name that is not its id is listed in `x-plateau-ignored`, and the answer's `model` is the served id."),
-    consumed("messages", Chat, "required", [r#"[{"role":"user","content":"other"}]"#, r#""hi""#], "The conversation. `developer` is `system`; system messages after the first user message become user text in the profile's wrapper; text parts are joined; other parts are refused by their path. Parts of the types `image_url` and `input_image` are pictures (docs/vision.md)."),
-    consumed("prompt", Completions, "required", [r#"["a","b"]"#, "[[]]"], "A string, a list of token ids, `{\"prompt_string\", \"multimodal_data\": [base64, ...]}` with `<__media__>` where each picture goes (docs/vision.md), or a list of these; several prompts give `n` choices each. Texts of control tokens are those tokens."),
+    consumed("messages", Chat, "required", [r#"[{"role":"user","content":"other"}]"#, r#""hi""#], "The conversation. `developer` is `system`; system messages after the first user message become user text in the profile's wrapper; text parts are joined; other parts are refused by their path. Parts of the types `image_url` and `input_image` are images (docs/vision.md)."),
+    consumed("prompt", Completions, "required", [r#"["a","b"]"#, "[[]]"], "A string, a list of token ids, `{\"prompt_string\", \"multimodal_data\": [base64, ...]}` with `<__media__>` where each image goes (docs/vision.md), or a list of these; several prompts give `n` choices each. Texts of control tokens are those tokens."),
     consumed("echo", Completions, "false", ["true", r#""yes""#], "Put the prompt in front of the text. Not together with `logprobs`."),
     refused("suffix", Completions, r#"[""]"#, r#""end""#, "Fill-in-the-middle is not served."),
     consumed("add_generation_prompt", Chat, "true, unless `continue_final_message`", ["false", "1"], "Open an assistant turn at the end of the prompt."),
@@ -53,7 +53,7 @@ pub const FIELDS: &[Field] = &[
     refused("generation_prompt", Both, r#"[""]"#, r#""x""#, "Use `continue_final_message`."),
     refused("add_special_tokens", Both, "[true]", "false", "Prompts start with BOS where the model wants one."),
     refused("truncate_prompt_tokens", Both, "[]", "100", "A prompt is never cut; one that is too long is refused."),
-    refused("mm_processor_kwargs", Both, "[{}]", r#"{"fps":1}"#, "How large pictures get is the profile's (`vision`), and the picture's `detail`."),
+    refused("mm_processor_kwargs", Both, "[{}]", r#"{"fps":1}"#, "How large images get is the profile's (`vision`), and the image's `detail`."),
     // Thinking.
     consumed("enable_thinking", Chat, "the profile's `chat.thinking`, else the template's", ["false", r#""no""#], "Think or not. Of several spellings that disagree the first of these holds: `chat_template_kwargs.enable_thinking`, `enable_thinking`, `thinking`, `reasoning.enabled`, `reasoning_effort`, `reasoning.effort`."),
     consumed("thinking", Chat, "as `enable_thinking`", [r#"{"type":"disabled"}"#, r#"{"type":"perhaps"}"#], "`{\"type\": \"enabled\" or \"adaptive\" or \"auto\" or \"disabled\", \"budget_tokens\": n, \"grammar\": name or GBNF}`, each of them optional, or a boolean. `grammar` is a shape for the thinking: a name of `plateau grammar list`, or GBNF, which needs a budget where it bounds no length."),

@@ -33,7 +33,7 @@ pub struct UsageBody {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromptDetails {
     pub cached_tokens: usize,
-    /// Rows of pictures, which `prompt_tokens` includes. Only where the request has some.
+    /// Rows of images, which `prompt_tokens` includes. Only where the request has some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_tokens: Option<usize>,
 }
@@ -58,7 +58,7 @@ pub struct TimingsBody {
     /// Not llama-server's: from arrival to the first token, and the part of it spent in the queue.
     pub ttft_ms: f64,
     pub queue_ms: f64,
-    /// Not llama-server's, and only where pictures were encoded: how many, and the time of it, a
+    /// Not llama-server's, and only where images were encoded: how many, and the time of it, a
     /// part of `prompt_ms`.
     #[serde(flatten)]
     pub encoding: Option<EncodingBody>,
@@ -69,7 +69,7 @@ pub struct TimingsBody {
     pub drafts: Option<DraftBody>,
 }
 
-/// Pictures that were encoded for a request; those of the cache are not among them.
+/// Images that were encoded for a request; those of the cache are not among them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EncodingBody {
     pub encode_n: usize,

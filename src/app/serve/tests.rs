@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(20);
 
 async fn engine(runner: FakeRunner) -> (Handle, Joiner) {
-    let settings = EngineSettings { queue_capacity: 4, prefill_chunk_tokens: 8, picture_cache_bytes: 0 };
+    let settings = EngineSettings { queue_capacity: 4, prefill_chunk_tokens: 8, image_cache_bytes: 0 };
     let spawn = move || Engine::spawn(move || Ok::<_, String>(runner.loaded()), settings, Metrics::new());
     tokio::task::spawn_blocking(spawn).await.unwrap().unwrap()
 }
@@ -43,7 +43,7 @@ fn submit(handle: &Handle) -> EventStream {
     let request = GenerationRequest {
         id: "test".to_owned(),
         prompt: [65, 66].map(|id| PromptItem::Token(Token(id))).into(),
-        pictures: vec![],
+        images: vec![],
         sampling: SamplingParams::greedy(),
         stop: Vec::new(),
         max_tokens: None,

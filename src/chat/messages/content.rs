@@ -1,20 +1,20 @@
-//! The `content` of a message -> one string, or a list of strings and pictures.
+//! The `content` of a message -> one string, or a list of strings and images.
 
 use serde_json::{Value, json};
 
 use super::values::NormaliseOptions;
 use crate::chat::error::RequestError;
+use crate::chat::images::PART_TYPES;
 use crate::chat::json::kind_of;
-use crate::chat::pictures::PART_TYPES;
 
 /// Null, missing, "" and [] are the empty string; text parts are joined with nothing between them.
-/// With pictures it is a list of parts in their order. Guarded.
+/// With images it is a list of parts in their order. Guarded.
 pub(super) fn read(content: Option<&Value>, path: &str, options: &NormaliseOptions<'_>) -> Result<Value, RequestError> {
     match content {
         None | Some(Value::Null) => Ok("".into()),
         Some(Value::String(text)) => Ok((options.guard)(text).into()),
         Some(Value::Array(parts)) => {
-            // Texts around pictures, one more than these.
+            // Texts around images, one more than these.
             let mut texts = vec![String::new()];
             for (index, part) in parts.iter().enumerate() {
                 match part_text(part, &format!("{path}[{index}]"))? {
@@ -38,7 +38,7 @@ fn joined(texts: &[String], options: &NormaliseOptions<'_>) -> Value {
     let mut parts = Vec::new();
     for (i, text) in texts.iter().enumerate() {
         if i > 0 {
-            parts.push(options.picture.clone());
+            parts.push(options.image.clone());
         }
         if !text.is_empty() {
             parts.push(json!({ "type": "text", "text": (options.guard)(text) }));
@@ -67,7 +67,7 @@ pub(super) fn without_billing(content: Option<&Value>) -> Option<Value> {
     }
 }
 
-/// `None`: a picture.
+/// `None`: an image.
 fn part_text<'v>(part: &'v Value, path: &str) -> Result<Option<&'v str>, RequestError> {
     let Value::Object(fields) = part else {
         let message =
@@ -84,7 +84,7 @@ fn part_text<'v>(part: &'v Value, path: &str) -> Result<Option<&'v str>, Request
         // All that is left of one that was taken out.
         "image" if fields.len() == 1 => return Ok(None),
         kind if PART_TYPES.contains(&kind) => {
-            let message = format!("{path} is a picture, which is not taken here; remove it or describe it in text");
+            let message = format!("{path} is an image, which is not taken here; remove it or describe it in text");
             return Err(RequestError::no_vision(path, message));
         }
         other => {

@@ -13,8 +13,8 @@ fn marked(text: &str) -> String {
 }
 
 fn run(messages: Value, guard: &dyn Fn(&str) -> String) -> Result<Vec<Value>, RequestError> {
-    let picture = json!({"type": "image"});
-    let options = NormaliseOptions { late_system_wrapper: "(system: {})", guard, picture: &picture, max_messages: 8 };
+    let image = json!({"type": "image"});
+    let options = NormaliseOptions { late_system_wrapper: "(system: {})", guard, image: &image, max_messages: 8 };
     normalise(messages.as_array().unwrap(), &options)
 }
 
@@ -76,19 +76,19 @@ fn text_parts_are_joined() {
 }
 
 #[test]
-fn a_picture_that_was_not_taken_out_is_refused_by_its_index() {
+fn an_image_that_was_not_taken_out_is_refused_by_its_index() {
     for kind in ["image_url", "input_image", "image"] {
         let parts = json!([{"type": "text", "text": "look"}, {"type": kind, "image_url": {"url": "data:"}}]);
         let messages = json!([{"role": "user", "content": "a"}, {"role": "user", "content": parts}]);
         let error = run(messages, &marked).unwrap_err();
         assert_eq!(error.kind, RequestErrorKind::NoVision);
         assert_eq!(error.param.as_deref(), Some("messages[1].content[1]"));
-        assert!(error.message.contains("is a picture"));
+        assert!(error.message.contains("is an image"));
     }
 }
 
 #[test]
-fn content_with_pictures_stays_a_list_of_guarded_texts_and_pictures() {
+fn content_with_images_stays_a_list_of_guarded_texts_and_images() {
     let (image, text) = (json!({"type": "image"}), |text: &str| json!({"type": "text", "text": text}));
     let messages = json!([
         {"role": "user", "content": [text("a"), text("b"), image, image, text("c")]},

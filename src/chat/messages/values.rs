@@ -12,8 +12,8 @@ pub struct NormaliseOptions<'a> {
     /// Makes client text safe (`Tokenizer::guard`); applied to every string that a template may
     /// print.
     pub guard: &'a dyn Fn(&str) -> String,
-    /// The part that the template gets for a picture.
-    pub picture: &'a Value,
+    /// The part that the template gets for an image.
+    pub image: &'a Value,
     pub max_messages: usize,
 }
 

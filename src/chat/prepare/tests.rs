@@ -34,7 +34,7 @@ fn prepared_with(
     let options = options::check(options, &served, SEED)?;
     let conversation = conversation(&served, &options, &mut ignored)?;
     let constraint = sources::read(ConstraintFields::default(), &mut ignored)?;
-    let request = ChatRequest { conversation, pictures: Vec::new(), options, constraint, ignored };
+    let request = ChatRequest { conversation, images: Vec::new(), options, constraint, ignored };
     prepare(request, &served, &RequestOrigin { id: "id", arrived: Instant::now() })
 }
 

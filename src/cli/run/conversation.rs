@@ -18,7 +18,7 @@ use crate::chat::{
     RequestError, ServedModel,
 };
 use crate::config::Profile;
-use crate::engine::{Event, Finish, FinishReason, Handle, Picture};
+use crate::engine::{Event, Finish, FinishReason, Handle, Image};
 use crate::grammar::Grammars;
 
 /// Prompts with fewer new tokens are read before a bar would be noticed.
@@ -40,9 +40,9 @@ pub struct Conversation {
     system: Option<Value>,
     messages: Vec<Value>,
     /// Of all messages, in order.
-    pictures: Vec<Arc<Picture>>,
+    images: Vec<Arc<Image>>,
     /// Not in a message yet.
-    shown: Vec<Arc<Picture>>,
+    shown: Vec<Arc<Image>>,
 }
 
 /// What an answer consists of so far.
@@ -62,7 +62,7 @@ impl Conversation {
     ) -> Conversation {
         let system = system.map(|text| json!({"role": "system", "content": text}));
         let messages = system.iter().cloned().collect();
-        Conversation { profile, handle, template, grammars, system, messages, pictures: Vec::new(), shown: Vec::new() }
+        Conversation { profile, handle, template, grammars, system, messages, images: Vec::new(), shown: Vec::new() }
     }
 
     /// For tests.
@@ -71,15 +71,15 @@ impl Conversation {
         &self.handle
     }
 
-    /// Puts pictures in front of the next message.
-    pub fn show(&mut self, pictures: Vec<Arc<Picture>>) {
-        self.shown.extend(pictures);
+    /// Puts images in front of the next message.
+    pub fn show(&mut self, images: Vec<Arc<Image>>) {
+        self.shown.extend(images);
     }
 
     /// Forgets everything but the system message.
     pub fn reset(&mut self) {
         self.messages = self.system.iter().cloned().collect();
-        self.pictures.clear();
+        self.images.clear();
     }
 
     /// Says `text` and streams the answer. A message that cannot be answered (`Failure::Usage`) is taken back.
@@ -136,7 +136,7 @@ impl Conversation {
         Ok(ended)
     }
 
-    /// A message of the user, with the pictures that wait for one.
+    /// A message of the user, with the images that wait for one.
     fn ask(&mut self, text: &str) {
         let content = match self.shown.len() {
             0 => json!(text),
@@ -146,14 +146,14 @@ impl Conversation {
                 Value::from(parts)
             }
         };
-        self.pictures.append(&mut self.shown);
+        self.images.append(&mut self.shown);
         self.messages.push(json!({"role": "user", "content": content}));
     }
 
-    /// The last message; its pictures wait for another one.
-    fn take_back(&mut self, n_pictures: usize) {
+    /// The last message; its images wait for another one.
+    fn take_back(&mut self, n_images: usize) {
         self.messages.pop();
-        self.shown = self.pictures.split_off(self.pictures.len() - n_pictures);
+        self.shown = self.images.split_off(self.images.len() - n_images);
     }
 
     fn prepare(&self) -> Result<Prepared, Failure> {
@@ -177,8 +177,8 @@ impl Conversation {
         let options = options::check(options, served, seed)?;
         let fields = ConversationFields { messages: self.messages.clone(), ..ConversationFields::default() };
         let conversation = Asked::Messages(Box::new(conversation::check(fields, served, &mut ignored)?));
-        let (pictures, constraint) = (self.pictures.clone(), AnswerConstraint::default());
-        Ok(ChatRequest { conversation, pictures, options, constraint, ignored })
+        let (images, constraint) = (self.images.clone(), AnswerConstraint::default());
+        Ok(ChatRequest { conversation, images, options, constraint, ignored })
     }
 }
 

@@ -46,7 +46,7 @@ fn text(stream: &mpsc::Receiver<Vec<u8>>) -> String {
 async fn conversation(answers: &[(&str, &str)], system: Option<&str>) -> (Conversation, Joiner) {
     let answers = answers.iter().map(|(prompt, answer)| ((*prompt).to_owned(), (*answer).to_owned())).collect();
     let runner = FakeRunner::scripted(answers).with_vision(64);
-    let settings = EngineSettings { queue_capacity: 2, prefill_chunk_tokens: 64, picture_cache_bytes: 0 };
+    let settings = EngineSettings { queue_capacity: 2, prefill_chunk_tokens: 64, image_cache_bytes: 0 };
     let spawn = move || Engine::spawn(move || Ok::<_, String>(runner.loaded()), settings, Metrics::new());
     let (handle, joiner) = tokio::task::spawn_blocking(spawn).await.unwrap().unwrap();
     let mut profile = Profile::demo();
@@ -113,7 +113,7 @@ async fn a_message_that_does_not_fit_is_taken_back() {
     assert_eq!(text(&shown.out), "Hello.\n");
 }
 
-/// A picture in a file, of one colour.
+/// An image in a file, of one colour.
 fn image(folder: &std::path::Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     image::RgbImage::from_pixel(96, 96, image::Rgb([250, 0, 0])).save(&path).unwrap();
@@ -126,33 +126,33 @@ fn prompt_tokens(err: &str) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn pictures_go_in_front_of_the_first_message_and_stay_in_the_conversation() {
+async fn images_go_in_front_of_the_first_message_and_stay_in_the_conversation() {
     let folder = tempfile::tempdir().unwrap();
     let files = [image(folder.path(), "a.png"), image(folder.path(), "b.jpg")];
     let (mut chat, _joiner) = conversation(&[("", "</think>Red.")], None).await;
     let (mut screen, shown) = screen();
     let vision = chat.handle().facts().vision.clone();
-    let pictures = pictures::load(&files, vision.as_ref(), &Profile::demo().pictures).unwrap();
+    let images = images::load(&files, vision.as_ref(), &Profile::demo().images).unwrap();
     chat.say("hi".to_owned(), &mut screen).await.unwrap();
     chat.reset();
-    chat.show(pictures);
-    // It is taken back with its pictures, which then go with the next one.
+    chat.show(images);
+    // It is taken back with its images, which then go with the next one.
     let failure = chat.say("x".repeat(1 << 20), &mut screen).await.unwrap_err();
     assert!(matches!(failure, Failure::Usage(_)), "{failure}");
     chat.say("hi".to_owned(), &mut screen).await.unwrap();
     chat.say("hi".to_owned(), &mut screen).await.unwrap();
     let counts = prompt_tokens(&text(&shown.err));
-    assert_eq!(counts[1], counts[0] + 18, "two pictures of 3 x 3 tokens");
+    assert_eq!(counts[1], counts[0] + 18, "two images of 3 x 3 tokens");
     assert!(counts[2] > counts[1], "{counts:?}");
 }
 
 #[test]
-fn a_file_that_is_no_picture_and_a_model_without_vision_say_so() {
+fn a_file_that_is_no_image_and_a_model_without_vision_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("a.txt");
     std::fs::write(&text, "hello").unwrap();
-    let (config, vision) = (Profile::demo().pictures, VisionFacts { token_px: 32, min_tokens: 1, max_tokens: 64 });
-    let load = |file: &PathBuf, vision| pictures::load(std::slice::from_ref(file), vision, &config).unwrap_err();
+    let (config, vision) = (Profile::demo().images, VisionFacts { token_px: 32, min_tokens: 1, max_tokens: 64 });
+    let load = |file: &PathBuf, vision| images::load(std::slice::from_ref(file), vision, &config).unwrap_err();
     assert!(load(&text, Some(&vision)).to_string().contains("the data is text"));
     assert!(load(&text, None).to_string().contains("--mmproj"));
     assert!(matches!(load(&folder.path().join("none"), Some(&vision)), Failure::Unavailable(_)));

@@ -41,7 +41,7 @@ struct Candidate<'a> {
 
 impl Candidate<'_> {
     fn plan(&self) -> Plan {
-        Plan::new(self.model, &self.engine, &self.speculative, self.gpu_layers, self.free.card.is_some())
+        Plan::new(self.model, &self.engine, &self.speculative, self.gpu_layers, self.free.gpu.is_some())
     }
     fn fits(&self) -> bool {
         self.cache_types_fit() && self.plan().fits(self.free)
@@ -200,9 +200,9 @@ fn ctx<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
     (tokens >= MIN_CTX_TOKENS && tokens < base.ctx()).then(|| (with(fits), vec![change("engine.ctx_tokens", tokens)]))
 }
 
-/// The most layers on the card that fit while the host takes the rest.
+/// The most layers on the GPU that fit while the host takes the rest.
 fn layers<'a>(base: &Candidate<'a>) -> Option<Found<'a>> {
-    base.free.card?;
+    base.free.gpu?;
     let all = base.model.n_layer_placed();
     let now = base.gpu_layers.unwrap_or(all).min(all);
     (0..now).rev().map(|n| with_layers(base, n)).find(|(c, _)| c.fits())

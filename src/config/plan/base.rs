@@ -21,11 +21,11 @@ impl Builder<'_> {
         let model = *self.model;
         self.by_layer("weights", model.trunk, |n| format!("{n} layers"));
         self.exact("token embedding", Place::Host, model.token_embedding, "stays on the host".to_owned());
-        match (model.output_head, self.head_on_card) {
-            (Some(head), true) => self.exact("output head", Place::Card, head, String::new()),
+        match (model.output_head, self.head_on_gpu) {
+            (Some(head), true) => self.exact("output head", Place::Gpu, head, String::new()),
             (Some(head), false) => self.exact("output head", Place::Host, head, String::new()),
             (None, true) => {
-                self.exact("output head", Place::Card, model.token_embedding, "copy of the embedding".to_owned())
+                self.exact("output head", Place::Gpu, model.token_embedding, "copy of the embedding".to_owned())
             }
             (None, false) => {}
         }
@@ -66,7 +66,7 @@ impl Builder<'_> {
             self.estimate("attention scores", place, scores, "flash attention is off".to_owned());
         }
         let quantized = self.engine.cache_type_k.is_quantized() || self.engine.cache_type_v.is_quantized();
-        if flash && quantized && place == Place::Card {
+        if flash && quantized && place == Place::Gpu {
             let per_token = self.scratch_bytes_per_token();
             let note = format!("one layer's KV as f16, {per_token} B a token");
             self.estimate("attention scratch", place, per_token * self.ctx, note);
@@ -74,8 +74,8 @@ impl Builder<'_> {
     }
 
     pub(super) fn overhead(&mut self) {
-        if self.items.iter().any(|item| item.place == Place::Card && item.bytes > Bytes(0)) {
-            self.estimate("device context", Place::Card, DEVICE_CONTEXT.0, "driver and kernels".to_owned());
+        if self.items.iter().any(|item| item.place == Place::Gpu && item.bytes > Bytes(0)) {
+            self.estimate("device context", Place::Gpu, DEVICE_CONTEXT.0, "driver and kernels".to_owned());
         }
         let tokenizer = u64::from(self.model.n_vocab) * TOKENIZER_BYTES_PER_TOKEN;
         self.estimate("process", Place::Host, PROCESS.0 + tokenizer, "server and tokenizer".to_owned());

@@ -1,5 +1,5 @@
 //! A plan in the making: what is where, and how items are added. What the items are is in `base`,
-//! `drafting` and `pictures`.
+//! `drafting` and `images`.
 
 use crate::config::profile::{EngineConfig, SpeculativeConfig};
 use crate::units::Bytes;
@@ -16,12 +16,12 @@ pub(super) struct Builder<'a> {
     pub(super) engine: &'a EngineConfig,
     /// What is in effect with this model.
     pub(super) speculative: SpeculativeConfig,
-    /// Trunk layers on the card.
-    pub(super) layers_on_card: u32,
-    /// The card is filled from the end: the output head first, the MTP block, the last layers.
-    pub(super) head_on_card: bool,
-    pub(super) mtp_on_card: bool,
-    pub(super) has_card: bool,
+    /// Trunk layers on the GPU.
+    pub(super) layers_on_gpu: u32,
+    /// The GPU is filled from the end: the output head first, the MTP block, the last layers.
+    pub(super) head_on_gpu: bool,
+    pub(super) mtp_on_gpu: bool,
+    pub(super) has_gpu: bool,
     pub(super) ctx: u64,
     pub(super) items: Vec<Item>,
 }
@@ -32,18 +32,18 @@ impl<'a> Builder<'a> {
         engine: &'a EngineConfig,
         speculative: &SpeculativeConfig,
         gpu_layers: Option<u32>,
-        has_card: bool,
+        has_gpu: bool,
     ) -> Builder<'a> {
-        let wanted = if has_card { gpu_layers.unwrap_or(u32::MAX) } else { 0 };
+        let wanted = if has_gpu { gpu_layers.unwrap_or(u32::MAX) } else { 0 };
         let ctx = u64::from(engine.ctx_tokens.unwrap_or(model.n_ctx_train)).next_multiple_of(KV_PAD_TOKENS);
         Builder {
             model,
             engine,
             speculative: speculative.in_effect(model.has_mtp_head()),
-            layers_on_card: wanted.saturating_sub(1 + model.n_layer_mtp).min(model.n_layer),
-            head_on_card: wanted > 0,
-            mtp_on_card: wanted > model.n_layer_mtp,
-            has_card,
+            layers_on_gpu: wanted.saturating_sub(1 + model.n_layer_mtp).min(model.n_layer),
+            head_on_gpu: wanted > 0,
+            mtp_on_gpu: wanted > model.n_layer_mtp,
+            has_gpu,
             ctx,
             items: Vec::new(),
         }
@@ -62,10 +62,10 @@ impl<'a> Builder<'a> {
     /// Splits something that all layers share alike.
     pub(super) fn by_layer(&mut self, what: &'static str, bytes: Bytes, note: impl Fn(u32) -> String) {
         let n_layer = u64::from(self.model.n_layer.max(1));
-        let on_card = u128::from(bytes.0) * u128::from(self.layers_on_card) / u128::from(n_layer);
-        let on_card = Bytes(u64::try_from(on_card).unwrap_or(u64::MAX));
-        self.exact(what, Place::Card, on_card, note(self.layers_on_card));
-        self.exact(what, Place::Host, Bytes(bytes.0 - on_card.0), note(self.model.n_layer - self.layers_on_card));
+        let on_gpu = u128::from(bytes.0) * u128::from(self.layers_on_gpu) / u128::from(n_layer);
+        let on_gpu = Bytes(u64::try_from(on_gpu).unwrap_or(u64::MAX));
+        self.exact(what, Place::Gpu, on_gpu, note(self.layers_on_gpu));
+        self.exact(what, Place::Host, Bytes(bytes.0 - on_gpu.0), note(self.model.n_layer - self.layers_on_gpu));
     }
 
     pub(super) fn exact(&mut self, what: &'static str, place: Place, bytes: Bytes, note: String) {

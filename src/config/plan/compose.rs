@@ -8,22 +8,21 @@ use super::sizes::{ModelSizes, kv_bytes_per_token};
 use super::table::{Place, Plan};
 
 impl Plan {
-    /// `gpu_layers` as in the profile: `None` is all of them. Without a card everything is on the
+    /// `gpu_layers` as in the profile: `None` is all of them. Without a GPU everything is on the
     /// host.
     pub fn new(
         model: &ModelSizes,
         engine: &EngineConfig,
         speculative: &SpeculativeConfig,
         gpu_layers: Option<u32>,
-        has_card: bool,
+        has_gpu: bool,
     ) -> Plan {
-        let mut builder = Builder::new(model, engine, speculative, gpu_layers, has_card);
+        let mut builder = Builder::new(model, engine, speculative, gpu_layers, has_gpu);
         builder.weights();
         builder.cache();
         builder.drafting();
-        builder.pictures();
-        let places =
-            [(Place::Card, builder.head_on_card), (Place::Host, builder.layers_on_card < builder.model.n_layer)];
+        builder.images();
+        let places = [(Place::Gpu, builder.head_on_gpu), (Place::Host, builder.layers_on_gpu < builder.model.n_layer)];
         for (place, _) in places.into_iter().filter(|(_, computes)| *computes) {
             builder.compute(place);
         }

@@ -27,9 +27,9 @@ impl Builder<'_> {
             let note = format!("{parallel} sequences x {draft_tokens} x {state}");
             let all = Bytes(state.0.saturating_mul(parallel * draft_tokens));
             self.by_layer("rollback states", all, |_| note.clone());
-            if self.layers_on_card < self.model.n_layer {
+            if self.layers_on_gpu < self.model.n_layer {
                 // The CPU computes the states of a layer into a buffer before they go to their
-                // places; a card writes them there.
+                // places; a GPU writes them there.
                 let n_layer = u64::from(self.model.n_layer - self.model.n_layer_attention).max(1);
                 let note = "states of one layer".to_owned();
                 self.estimate("rollback scratch", Place::Host, all.0 / n_layer, note);
@@ -47,7 +47,7 @@ impl Builder<'_> {
 
     fn mtp_head(&mut self) {
         let model = *self.model;
-        let place = if self.mtp_on_card { Place::Card } else { Place::Host };
+        let place = if self.mtp_on_gpu { Place::Gpu } else { Place::Host };
         self.exact("MTP weights", place, model.mtp, String::new());
         let per_token = mtp_kv_bytes_per_token(&model, &self.speculative);
         let (k, v) = (self.speculative.cache_type_k.word(), self.speculative.cache_type_v.word());
@@ -76,7 +76,7 @@ impl Builder<'_> {
             buffers.push(("MTP scores", scores, "flash attention is off".to_owned()));
         }
         let (k, v) = (self.speculative.cache_type_k, self.speculative.cache_type_v);
-        if flash && place == Place::Card && (k.is_quantized() || v.is_quantized()) {
+        if flash && place == Place::Gpu && (k.is_quantized() || v.is_quantized()) {
             let scratch = self.scratch_bytes_per_token() * self.ctx;
             buffers.push(("MTP scratch", scratch, "its KV as f16".to_owned()));
         }

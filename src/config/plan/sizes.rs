@@ -28,8 +28,8 @@ pub struct ModelSizes {
     pub head_dim_k: u32,
     pub head_dim_v: u32,
     pub n_ctx_train: u32,
-    /// `None`: the model gets no pictures.
-    pub pictures: Option<PictureSizes>,
+    /// `None`: the model gets no images.
+    pub images: Option<ImageSizes>,
 }
 
 impl ModelSizes {
@@ -44,9 +44,9 @@ impl ModelSizes {
     }
 }
 
-/// A picture encoder as its file and the profile have it.
+/// An image encoder as its file and the profile have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PictureSizes {
+pub struct ImageSizes {
     pub weights: Bytes,
     /// Width inside, and of the feed-forward part.
     pub width: u32,
@@ -54,19 +54,19 @@ pub struct PictureSizes {
     pub n_head: u32,
     /// Pixels of a token's side.
     pub token_px: u32,
-    /// Tokens of the largest picture.
+    /// Tokens of the largest image.
     pub max_tokens: u32,
-    /// It is to be on the card, if there is one.
-    pub on_card: bool,
+    /// It is to be on the GPU, if there is one.
+    pub on_gpu: bool,
     pub cache: Bytes,
 }
 
-impl PictureSizes {
+impl ImageSizes {
     /// Puts in what the profile says.
-    pub fn placed(self, vision: &VisionConfig) -> PictureSizes {
+    pub fn placed(self, vision: &VisionConfig) -> ImageSizes {
         let (_, max_tokens) = vision.bounds(0, self.max_tokens);
-        let on_card = vision.device == VisionDevice::Gpu;
-        PictureSizes { max_tokens, on_card, cache: Bytes(u64::from(vision.cache_mib) << 20), ..self }
+        let on_gpu = vision.device == VisionDevice::Gpu;
+        ImageSizes { max_tokens, on_gpu, cache: Bytes(u64::from(vision.cache_mib) << 20), ..self }
     }
 
     /// Numbers of a patch that live at once: some of the encoder's width, one of the feed-forward

@@ -2,9 +2,9 @@
 
 use crate::units::Bytes;
 
-/// Left free on the card: the desktop, fragmentation, and what other programs take while the server
+/// Left free on the GPU: the desktop, fragmentation, and what other programs take while the server
 /// runs.
-const CARD_MARGIN: Bytes = Bytes(1 << 30);
+const GPU_MARGIN: Bytes = Bytes(1 << 30);
 
 /// Left free on the host.
 const HOST_MARGIN: Bytes = Bytes(256 << 20);
@@ -12,21 +12,21 @@ const HOST_MARGIN: Bytes = Bytes(256 << 20);
 /// What is free before the model is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeMemory {
-    /// `None`: there is no card.
-    pub card: Option<Bytes>,
+    /// `None`: there is no GPU.
+    pub gpu: Option<Bytes>,
     pub host: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    Card,
+    Gpu,
     Host,
 }
 
 impl Place {
     pub fn name(self) -> &'static str {
         match self {
-            Place::Card => "card",
+            Place::Gpu => "GPU",
             Place::Host => "host",
         }
     }
@@ -70,15 +70,15 @@ impl Plan {
     /// Kept free at a place.
     pub fn margin(&self, place: Place) -> Bytes {
         match place {
-            Place::Card if self.need(Place::Card) == Bytes(0) => Bytes(0),
-            Place::Card => CARD_MARGIN,
+            Place::Gpu if self.need(Place::Gpu) == Bytes(0) => Bytes(0),
+            Place::Gpu => GPU_MARGIN,
             Place::Host => HOST_MARGIN,
         }
     }
 
     /// Every place that is too small for what it has to hold and its margin; empty: the plan fits.
     pub fn shortfalls(&self, free: &FreeMemory) -> Vec<Shortfall> {
-        [(Place::Card, free.card.unwrap_or(Bytes(0))), (Place::Host, free.host)]
+        [(Place::Gpu, free.gpu.unwrap_or(Bytes(0))), (Place::Host, free.host)]
             .into_iter()
             .map(|(place, free)| Shortfall { place, need: self.need(place) + self.margin(place), free })
             .filter(|short| short.need > short.free)

@@ -114,7 +114,7 @@ impl Executor {
         self.checkpoints.start(plan, sequence, slots, device)
     }
 
-    /// Encodes the picture that is needed first, if one is.
+    /// Encodes the image that is needed first, if one is.
     pub fn encode(&mut self, plan: &EncodePlan, slots: &mut Slots) -> Result<bool, NotEncoded> {
         self.encoder.run(plan, slots, self.runner.as_mut())
     }

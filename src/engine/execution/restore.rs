@@ -111,7 +111,7 @@ impl Checkpoints {
             self.prefix.tick();
             sequence.clock.admitted = Some(Instant::now());
             sequence.n_cached = slot.fill.n_tokens;
-            sequence.n_restored = sequence.picture_spans.n_before(n_kept);
+            sequence.n_restored = sequence.image_spans.n_before(n_kept);
             sequence.chunk_boundaries = self.prefix.chunk_boundaries(&sequence.items, &sequence.breakpoints);
             self.explain(sequence, restored, n_kept, &matched);
         }
@@ -210,7 +210,7 @@ impl Checkpoints {
         let tokens = |n: usize| Extent::of(&sequence.items[..n]).n_tokens;
         let text = |item: &PromptItem| match item {
             PromptItem::Token(token) => self.context.tokenizer.text(*token),
-            PromptItem::Picture(_) => "<picture>".to_owned(),
+            PromptItem::Image(_) => "<image>".to_owned(),
         };
         match (sequence.cache_prompt, common, n_kept) {
             (false, ..) => MissReason::NotAsked,

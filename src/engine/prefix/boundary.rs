@@ -7,7 +7,7 @@
 
 use crate::engine::request::breakpoint::{Breakpoint, BreakpointKind};
 use crate::engine::request::item::{PromptItem, whole};
-use crate::engine::vision::picture::PictureRow;
+use crate::engine::vision::image::ImageRow;
 
 /// Messages at the end of a prompt before each of which a state is saved, however close they are:
 /// what clients edit.
@@ -38,7 +38,7 @@ pub fn interval_tokens(n_ctx: usize, point_bytes: u64, budget: u64) -> usize {
 }
 
 /// Places in a prompt, ascending, each in `1..items.len()`: the last one leaves one item to
-/// process. `interval` is in items. None lies inside a picture; there is one after each.
+/// process. `interval` is in items. None lies inside an image; there is one after each.
 pub fn plan(items: &[PromptItem], breakpoints: &[Breakpoint], interval: usize) -> Vec<Breakpoint> {
     let Some(last) = items.len().checked_sub(1).filter(|last| *last > 0) else { return Vec::new() };
     let mut places: Vec<Breakpoint> =
@@ -49,8 +49,8 @@ pub fn plan(items: &[PromptItem], breakpoints: &[Breakpoint], interval: usize) -
     places.push(Breakpoint { at: last, kind: BreakpointKind::PromptEnd });
     places.iter_mut().for_each(|place| place.at = whole(items, place.at));
     places.retain(|place| place.at > 0);
-    let ends = items[..last].iter().zip(1..).filter(|(item, _)| item.picture().is_some_and(PictureRow::is_last));
-    places.extend(ends.map(|(_, at)| Breakpoint { at, kind: BreakpointKind::Picture }));
+    let ends = items[..last].iter().zip(1..).filter(|(item, _)| item.image().is_some_and(ImageRow::is_last));
+    places.extend(ends.map(|(_, at)| Breakpoint { at, kind: BreakpointKind::Image }));
     places.sort_by_key(|breakpoint| (breakpoint.at, std::cmp::Reverse(likelihood(breakpoint.kind))));
     places.dedup_by_key(|breakpoint| breakpoint.at);
     places
@@ -89,8 +89,8 @@ pub(super) fn likelihood(kind: BreakpointKind) -> u32 {
         BreakpointKind::Turn => 12,
         BreakpointKind::AnswerEnd => 8,
         BreakpointKind::PromptEnd | BreakpointKind::Message => 6,
-        // Pictures are dear: their encoding is saved with their rows.
-        BreakpointKind::Picture => 5,
+        // Images are dear: their encoding is saved with their rows.
+        BreakpointKind::Image => 5,
         BreakpointKind::ThinkingEnd => 3,
         BreakpointKind::Thinking => 2,
         BreakpointKind::Grid => 1,
@@ -102,15 +102,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::vision::picture::{Grid, PictureKey};
+    use crate::engine::vision::image::{Grid, ImageKey};
     use crate::units::Token;
 
     fn words(n: usize) -> Vec<PromptItem> {
         vec![PromptItem::Token(Token(7)); n]
     }
 
-    fn picture(nx: u16, ny: u16) -> Vec<PromptItem> {
-        PictureRow::all(PictureKey::new(1), Grid { nx, ny }).map(PromptItem::Picture).collect()
+    fn image(nx: u16, ny: u16) -> Vec<PromptItem> {
+        ImageRow::all(ImageKey::new(1), Grid { nx, ny }).map(PromptItem::Image).collect()
     }
 
     fn at(places: &[Breakpoint]) -> Vec<usize> {
@@ -139,18 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_place_after_each_picture_and_none_inside() {
-        let prompt = [words(100), picture(10, 10), words(2), picture(3, 3), picture(2, 2), words(20)].concat();
+    fn there_is_a_place_after_each_image_and_none_inside() {
+        let prompt = [words(100), image(10, 10), words(2), image(3, 3), image(2, 2), words(20)].concat();
         let breakpoint = |at| Breakpoint { at, kind: BreakpointKind::Message };
         let places = plan(&prompt, &[breakpoint(90), breakpoint(150), breakpoint(211)], 128);
         let found: Vec<_> = places.iter().map(|breakpoint| (breakpoint.at, breakpoint.kind)).collect();
-        let picture = |at| (at, BreakpointKind::Picture);
+        let image = |at| (at, BreakpointKind::Image);
         let expected = [
             (90, BreakpointKind::Message),
             (100, BreakpointKind::Message),
-            picture(200),
+            image(200),
             (211, BreakpointKind::Message),
-            picture(215),
+            image(215),
             (234, BreakpointKind::PromptEnd),
         ];
         assert_eq!(found, expected);

@@ -70,7 +70,7 @@ pub struct NodeView {
     pub disk_bytes: u64,
     /// A prompt can go on from here.
     pub restorable: bool,
-    /// The last tokens before the place; pictures are left out.
+    /// The last tokens before the place; images are left out.
     pub tail: Vec<Token>,
 }
 

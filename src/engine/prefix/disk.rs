@@ -119,14 +119,14 @@ impl Disk {
 /// Records whose parts are all there; the others leave the index.
 fn sound_records(index: &Index, folder: &Path) -> Result<Vec<Record>, index::IndexError> {
     let (records, mut unsound) = index.records()?;
-    let (sound, torn): (Vec<Record>, Vec<Record>) =
+    let (sound, incomplete): (Vec<Record>, Vec<Record>) =
         records.into_iter().partition(|record| record.parts().all(|part| file::is_there(folder, part.id, part.len)));
-    unsound.extend(torn.iter().map(|record| record.key));
+    unsound.extend(incomplete.iter().map(|record| record.key));
     if !unsound.is_empty() {
         tracing::warn!(
             folder = %folder.display(),
             n = unsound.len(),
-            "saved states whose files are missing or torn were dropped"
+            "saved states whose files are missing or incomplete were dropped"
         );
         index.change(&[], &unsound)?;
     }
@@ -272,7 +272,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn what_was_written_is_there_after_a_restart_and_orphans_and_torn_files_are_not() {
+    fn what_was_written_is_there_after_a_restart_and_orphans_and_incomplete_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let mine = Fingerprint(9);
         let folder = dir.path().join(mine.folder());

@@ -6,10 +6,10 @@
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::engine::request::item::PromptItem;
-use crate::engine::vision::picture::{Grid, PictureKey, PictureRow};
+use crate::engine::vision::image::{Grid, ImageKey, ImageRow};
 use crate::units::Token;
 
-/// Checksum of a file's contents: detects torn and altered files, not attackers.
+/// Checksum of a file's contents: detects incomplete and altered files, not attackers.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
@@ -40,12 +40,12 @@ impl Fingerprint {
 
 /// First byte of a token among encoded items.
 const TAG_TOKEN: u8 = 0;
-/// First byte of a run of rows of one picture.
-const TAG_PICTURE: u8 = 1;
-/// Rows of a picture beyond which a run is taken for damage: many times what any encoder gives.
-const MAX_PICTURE_ROWS: usize = 1 << 17;
+/// First byte of a run of rows of one image.
+const TAG_IMAGE: u8 = 1;
+/// Rows of an image beyond which a run is taken for damage: many times what any encoder gives.
+const MAX_IMAGE_ROWS: usize = 1 << 17;
 
-/// Appends `items` to `out`, 5 bytes a token and 29 a picture.
+/// Appends `items` to `out`, 5 bytes a token and 29 an image.
 pub(super) fn encode_items(items: &[PromptItem], out: &mut Vec<u8>) {
     for run in items.chunk_by(continues) {
         match run[0] {
@@ -53,8 +53,8 @@ pub(super) fn encode_items(items: &[PromptItem], out: &mut Vec<u8>) {
                 out.push(TAG_TOKEN);
                 out.extend_from_slice(&token.0.to_le_bytes());
             }
-            PromptItem::Picture(PictureRow { key, grid, index }) => {
-                out.push(TAG_PICTURE);
+            PromptItem::Image(ImageRow { key, grid, index }) => {
+                out.push(TAG_IMAGE);
                 out.extend_from_slice(&key.get().to_le_bytes());
                 out.extend_from_slice(&grid.nx.to_le_bytes());
                 out.extend_from_slice(&grid.ny.to_le_bytes());
@@ -65,9 +65,9 @@ pub(super) fn encode_items(items: &[PromptItem], out: &mut Vec<u8>) {
     }
 }
 
-/// Are both rows of one picture, one after the other.
+/// Are both rows of one image, one after the other.
 fn continues(a: &PromptItem, b: &PromptItem) -> bool {
-    let (Some(a), Some(b)) = (a.picture(), b.picture()) else { return false };
+    let (Some(a), Some(b)) = (a.image(), b.image()) else { return false };
     (a.key, a.grid) == (b.key, b.grid) && a.index.checked_add(1) == Some(b.index)
 }
 
@@ -81,9 +81,9 @@ pub(super) fn decode_items(mut bytes: &[u8]) -> Option<Vec<PromptItem>> {
                 items.push(PromptItem::Token(Token(u32::from_le_bytes(*number))));
                 rest
             }
-            TAG_PICTURE => {
+            TAG_IMAGE => {
                 let (run, rest) = decode_run(rest)?;
-                items.extend(run.map(PromptItem::Picture));
+                items.extend(run.map(PromptItem::Image));
                 rest
             }
             _ => return None,
@@ -93,18 +93,18 @@ pub(super) fn decode_items(mut bytes: &[u8]) -> Option<Vec<PromptItem>> {
 }
 
 /// The rows of a run and the bytes after it.
-fn decode_run(bytes: &[u8]) -> Option<(impl Iterator<Item = PictureRow>, &[u8])> {
+fn decode_run(bytes: &[u8]) -> Option<(impl Iterator<Item = ImageRow>, &[u8])> {
     let (key, rest) = bytes.split_first_chunk::<16>()?;
     let (nx, rest) = rest.split_first_chunk::<2>()?;
     let (ny, rest) = rest.split_first_chunk::<2>()?;
     let (first, rest) = rest.split_first_chunk::<4>()?;
     let (n, rest) = rest.split_first_chunk::<4>()?;
-    let key = PictureKey::new(u128::from_le_bytes(*key));
+    let key = ImageKey::new(u128::from_le_bytes(*key));
     let grid = Grid { nx: u16::from_le_bytes(*nx), ny: u16::from_le_bytes(*ny) };
     let (first, n) = (u32::from_le_bytes(*first), u32::from_le_bytes(*n));
     let end = first.checked_add(n)?;
-    let sound = n > 0 && end as usize <= grid.n_tokens() && grid.n_tokens() <= MAX_PICTURE_ROWS;
-    sound.then(|| ((first..end).map(move |index| PictureRow { key, grid, index }), rest))
+    let sound = n > 0 && end as usize <= grid.n_tokens() && grid.n_tokens() <= MAX_IMAGE_ROWS;
+    sound.then(|| ((first..end).map(move |index| ImageRow { key, grid, index }), rest))
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
             let items = parts.into_iter().flat_map(|part| match part {
                 Err(token) => vec![PromptItem::Token(Token(token))],
                 Ok((nx, ny, key)) => {
-                    PictureRow::all(PictureKey::new(key), Grid { nx, ny }).map(PromptItem::Picture).collect()
+                    ImageRow::all(ImageKey::new(key), Grid { nx, ny }).map(PromptItem::Image).collect()
                 }
             });
             // An edge may begin anywhere.
@@ -154,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_rows_that_no_picture_has_is_not_read() {
+    fn a_run_of_rows_that_no_image_has_is_not_read() {
         let mut bytes = Vec::new();
         let grid = Grid { nx: 3, ny: 2 };
-        encode_items(&[PromptItem::Picture(PictureRow { key: PictureKey::new(7), grid, index: 5 })], &mut bytes);
+        encode_items(&[PromptItem::Image(ImageRow { key: ImageKey::new(7), grid, index: 5 })], &mut bytes);
         assert!(decode_items(&bytes).is_some());
         for (at, value) in [(21, 6u8), (25, 0), (25, 2), (28, 255)] {
             let mut wrong = bytes.clone();

@@ -28,7 +28,7 @@ pub struct StoreTotals {
     pub evicted_disk: u64,
     /// States that were not saved: larger than the budget.
     pub too_large: u64,
-    /// Reads from disk that failed: torn, altered or missing files.
+    /// Reads from disk that failed: incomplete, altered or missing files.
     pub unreadable: u64,
     /// Writes to disk that failed.
     pub unwritten: u64,

@@ -25,8 +25,8 @@ pub enum BreakpointKind {
     PromptEnd,
     /// The end of an answer, whole or broken off.
     AnswerEnd,
-    /// After the last row of a picture. The engine finds these itself.
-    Picture,
+    /// After the last row of an image. The engine finds these itself.
+    Image,
     /// Nothing in particular.
     Grid,
 }

@@ -47,8 +47,8 @@ pub enum EngineStartError {
 pub enum EngineError {
     #[error("the model failed at this request: {0}")]
     Runner(RunnerError),
-    /// A picture could not be encoded.
-    #[error("a picture of this request could not be encoded: {0}")]
+    /// An image could not be encoded.
+    #[error("an image of this request could not be encoded: {0}")]
     Encode(RunnerError),
     #[error("sampling failed: {0}")]
     Sample(crate::sampling::SampleError),
@@ -64,9 +64,9 @@ pub enum EngineError {
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// Prompt and pictures do not belong together: a fault of whoever made the request.
-    #[error("the request's pictures are wrong: {0}")]
-    Pictures(&'static str),
+    /// Prompt and images do not belong together: a fault of whoever made the request.
+    #[error("the request's images are wrong: {0}")]
+    Images(&'static str),
     /// The queue is full.
     #[error("the queue is full")]
     Busy,

@@ -175,7 +175,7 @@ pub struct Timings {
     pub predicted_ms: f64,
     /// From arrival to the first generated token.
     pub ttft_ms: f64,
-    /// Pictures that were encoded for it, and the time that took; a part of `prompt_ms`.
+    /// Images that were encoded for it, and the time that took; a part of `prompt_ms`.
     pub encode_n: usize,
     pub encode_ms: f64,
 }

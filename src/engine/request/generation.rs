@@ -7,7 +7,7 @@ use super::breakpoint::CacheUse;
 use super::draft::SpeculativeParams;
 use super::item::PromptItem;
 use crate::engine::constraint::rules::Constraint;
-use crate::engine::vision::picture::Picture;
+use crate::engine::vision::image::Image;
 use crate::sampling::SamplingParams;
 
 /// A prepared, validated request: everything in it is consumed by the engine.
@@ -17,8 +17,8 @@ pub struct GenerationRequest {
     pub id: String,
     /// Not empty; its last item is a token.
     pub prompt: Arc<[PromptItem]>,
-    /// The pictures of `prompt`, each key once.
-    pub pictures: Vec<Arc<Picture>>,
+    /// The images of `prompt`, each key once.
+    pub images: Vec<Arc<Image>>,
     pub sampling: SamplingParams,
     /// Stop strings, matched on generated text; the text of a stop string is never sent.
     pub stop: Vec<String>,

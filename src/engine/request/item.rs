@@ -1,58 +1,58 @@
 //! The elements of a prompt, and how far a list of them has come.
 
-use crate::engine::vision::picture::PictureRow;
+use crate::engine::vision::image::ImageRow;
 use crate::units::{Pos, Token};
 
 /// One element of a prompt: what takes one row of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromptItem {
     Token(Token),
-    /// All rows of a picture follow each other, in order. They have the position of the first, and
+    /// All rows of an image follow each other, in order. They have the position of the first, and
     /// the item after the last comes `Grid::n_pos` later.
-    Picture(PictureRow),
+    Image(ImageRow),
 }
 
 impl PromptItem {
     /// Room in the KV cache.
     pub fn n_tokens(&self) -> usize {
         match self {
-            PromptItem::Token(_) | PromptItem::Picture(_) => 1,
+            PromptItem::Token(_) | PromptItem::Image(_) => 1,
         }
     }
     /// How far it moves the position.
     pub fn n_pos(&self) -> usize {
         match self {
             PromptItem::Token(_) => 1,
-            PromptItem::Picture(row) if row.is_last() => row.grid.n_pos(),
-            PromptItem::Picture(_) => 0,
+            PromptItem::Image(row) if row.is_last() => row.grid.n_pos(),
+            PromptItem::Image(_) => 0,
         }
     }
 
     pub fn token(&self) -> Option<Token> {
         match self {
             PromptItem::Token(token) => Some(*token),
-            PromptItem::Picture(_) => None,
+            PromptItem::Image(_) => None,
         }
     }
 
-    pub fn picture(&self) -> Option<PictureRow> {
+    pub fn image(&self) -> Option<ImageRow> {
         match self {
             PromptItem::Token(_) => None,
-            PromptItem::Picture(row) => Some(*row),
+            PromptItem::Image(row) => Some(*row),
         }
     }
 }
 
-/// The longest beginning of `items`, of at most `n`, that does not end inside a picture.
+/// The longest beginning of `items`, of at most `n`, that does not end inside an image.
 pub fn whole(items: &[PromptItem], n: usize) -> usize {
     let n = n.min(items.len());
-    match n.checked_sub(1).and_then(|last| items[last].picture()) {
+    match n.checked_sub(1).and_then(|last| items[last].image()) {
         Some(row) if !row.is_last() => n.saturating_sub(row.index as usize + 1),
         _ => n,
     }
 }
 
-/// How far a list of items has come: pictures take more tokens than positions.
+/// How far a list of items has come: images take more tokens than positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     pub n_items: usize,

@@ -16,4 +16,4 @@ mod script;
 pub use calls::{Call, Calls, Fault, Gate};
 pub use model::FakeRunner;
 pub use rows::token_of;
-pub use script::{END_OF_TEXT, IM_END, Next, PICTURES, Script};
+pub use script::{END_OF_TEXT, IM_END, IMAGES, Next, Script};

@@ -2,7 +2,7 @@
 
 use crate::engine::request::item::{Extent, PromptItem, whole};
 use crate::engine::sequence::Sequence;
-use crate::engine::vision::encoder_cache::Gallery;
+use crate::engine::vision::encoder_cache::EncoderCache;
 use crate::units::SeqId;
 
 /// One sequence of the context.
@@ -45,10 +45,11 @@ impl Slot {
         to_boundary.min(self.n_pending())
     }
 
-    /// Those of them that come before a picture which is not encoded yet.
-    pub fn n_ready(&self, gallery: &Gallery) -> usize {
+    /// Those of them that come before an image which is not encoded yet.
+    pub fn n_ready(&self, encoder_cache: &EncoderCache) -> usize {
         let done = self.fill.n_items;
-        let missing = self.occupant.as_ref().and_then(|sequence| sequence.picture_spans.first_unencoded(done, gallery));
+        let missing =
+            self.occupant.as_ref().and_then(|sequence| sequence.image_spans.first_unencoded(done, encoder_cache));
         missing.map_or(usize::MAX, |at| at - done).min(self.n_to_boundary())
     }
 
@@ -154,7 +155,7 @@ impl Slots {
     }
 }
 
-/// Leading items of `state` that a sequence with `items` may keep, pictures whole. One item is
+/// Leading items of `state` that a sequence with `items` may keep, images whole. One item is
 /// always left to decode, for its logits.
 fn usable_prefix(state: &[PromptItem], items: &[PromptItem], hybrid: bool) -> usize {
     let n_common = state.iter().zip(items).take_while(|(a, b)| a == b).count();

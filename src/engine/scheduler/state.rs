@@ -4,7 +4,7 @@
 //! Nothing here points at a request, so a test writes a state down and looks at the plan.
 
 use super::slots::Slot;
-use crate::engine::vision::encoder_cache::Gallery;
+use crate::engine::vision::encoder_cache::EncoderCache;
 
 /// Bounds of every step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,8 @@ pub(in crate::engine) struct Running {
 }
 
 impl SlotState {
-    /// `encoded`: the pictures whose rows can be computed.
-    pub fn of(slot: &Slot, encoded: &Gallery) -> SlotState {
+    /// `encoded`: the images whose rows can be computed.
+    pub fn of(slot: &Slot, encoded: &EncoderCache) -> SlotState {
         let running = slot.occupant.as_deref().map(|sequence| {
             let n_pending = slot.n_pending();
             Running {

@@ -24,7 +24,7 @@ use crate::engine::runner::fake::FakeRunner;
 use crate::engine::sequence::Sequence;
 use crate::engine::sequence::context::EngineContext;
 use crate::engine::sequence::sink::{EventStream, Sink};
-use crate::engine::vision::encoder_cache::Gallery;
+use crate::engine::vision::encoder_cache::EncoderCache;
 use crate::sampling::SamplingParams;
 use crate::text::Tokenizer;
 use crate::units::Token;
@@ -96,7 +96,7 @@ fn prefill_gets_a_row_however_many_decode() {
 }
 
 #[test]
-fn a_chunk_ends_at_its_boundary_and_a_picture_that_is_not_encoded_holds_up_nobody_else() {
+fn a_chunk_ends_at_its_boundary_and_an_image_that_is_not_encoded_holds_up_nobody_else() {
     let bounded = Running { n_ready: 7, ..prefilling(0, 400) };
     let blind = Running { n_ready: 0, ..prefilling(1, 400) };
     let plan = planned(&[busy(0, blind), busy(0, bounded)], LIMITS, Pressure::NONE);
@@ -182,7 +182,7 @@ impl Bench {
         let request = GenerationRequest {
             id: format!("of {n_prompt}"),
             prompt: vec![PromptItem::Token(Token(65)); n_prompt].into(),
-            pictures: Vec::new(),
+            images: Vec::new(),
             sampling: SamplingParams::greedy(),
             stop: Vec::new(),
             max_tokens,
@@ -267,9 +267,9 @@ fn promises_to_elastic_sequences_grow_with_them_and_to_others_they_do_not() {
     }
     bench.scheduler.slots[0].occupant.as_mut().unwrap().n_tokens = 400;
     let mut plan = StepPlan::default();
-    bench.scheduler.begin_step(&Gallery::EMPTY, &mut plan);
+    bench.scheduler.begin_step(&EncoderCache::EMPTY, &mut plan);
     assert_eq!([0, 1].map(|slot| bench.scheduler.slots[slot].reserve), [400, 150]);
-    bench.scheduler.plan_rows(&Gallery::EMPTY, &mut plan);
+    bench.scheduler.plan_rows(&EncoderCache::EMPTY, &mut plan);
     assert_eq!(plan.parts, [part(0, 1, 0), part(1, 1, 0)]);
 }
 
@@ -284,8 +284,8 @@ fn who_ran_out_of_memory_twice_gives_way_and_chunks_shrink_to_a_bound() {
     let mut chunk = |n_rows| {
         bench.scheduler.shrink_chunks(n_rows);
         let mut plan = StepPlan::default();
-        bench.scheduler.begin_step(&Gallery::EMPTY, &mut plan);
-        bench.scheduler.plan_rows(&Gallery::EMPTY, &mut plan);
+        bench.scheduler.begin_step(&EncoderCache::EMPTY, &mut plan);
+        bench.scheduler.plan_rows(&EncoderCache::EMPTY, &mut plan);
         plan.n_rows()
     };
     assert_eq!([chunk(100), chunk(8)], [50, 32]);

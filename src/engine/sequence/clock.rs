@@ -93,7 +93,7 @@ pub(in crate::engine) struct Clock {
     /// The first logits were there.
     pub prefilled: Option<Instant>,
     pub last_token: Option<Instant>,
-    /// Spent on encoding its pictures, and how many that were.
+    /// Spent on encoding its images, and how many that were.
     pub encoded: Duration,
     pub n_encoded: usize,
 }

@@ -24,7 +24,7 @@ use crate::engine::sequence::Sequence;
 use crate::engine::sequence::clock::Ending;
 use crate::engine::sequence::context::EngineContext;
 use crate::engine::sequence::sink::{Sink, Terminal};
-use crate::engine::vision::encoder_cache::Gallery;
+use crate::engine::vision::encoder_cache::EncoderCache;
 use crate::telemetry::{EngineGauges, Metrics};
 
 /// How long an engine without work waits for the disk before it looks at its commands again.
@@ -35,7 +35,7 @@ pub(super) struct CoreParts {
     pub runner: Box<dyn ModelRunner>,
     pub limits: Limits,
     pub prefix: PrefixCache,
-    pub encoder_cache: Gallery,
+    pub encoder_cache: EncoderCache,
     pub context: Arc<EngineContext>,
     pub metrics: Metrics,
     pub published: Published,
@@ -152,7 +152,7 @@ impl EngineCore {
         Ok(())
     }
 
-    /// Encodes the picture that is needed first, if one is. Who left meanwhile has no part in the
+    /// Encodes the image that is needed first, if one is. Who left meanwhile has no part in the
     /// step that follows.
     fn encode(&mut self) -> Result<(), RunnerError> {
         if !self.sees {

@@ -12,8 +12,8 @@ use crate::engine::lost::{Lost, Watch};
 use crate::engine::prefix::cache::CacheView;
 use crate::engine::request::error::SubmitError;
 use crate::engine::request::generation::GenerationRequest;
+use crate::engine::request::images;
 use crate::engine::request::item::PromptItem;
-use crate::engine::request::pictures;
 use crate::engine::runner::RunnerFacts;
 use crate::engine::sequence::Sequence;
 use crate::engine::sequence::context::EngineContext;
@@ -58,7 +58,7 @@ impl Handle {
     pub fn submit(&self, request: GenerationRequest) -> Result<EventStream, SubmitError> {
         self.alive()?;
         let n_ctx = self.context.facts.n_ctx;
-        pictures::check(&request, self.context.facts.vision.as_ref()).map_err(SubmitError::Pictures)?;
+        images::check(&request, self.context.facts.vision.as_ref()).map_err(SubmitError::Images)?;
         let n_prompt = request.prompt.iter().map(PromptItem::n_tokens).sum();
         if n_prompt >= n_ctx {
             return Err(SubmitError::TooLong { n_prompt, n_ctx });

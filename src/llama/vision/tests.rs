@@ -5,8 +5,8 @@ use image::codecs::{jpeg::JpegEncoder, png::PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
 
 use super::*;
-use crate::engine::{Grid, PictureKey};
-use crate::picture::{Limits, Probe, Rgb, Rule, Tokens};
+use crate::engine::{Grid, ImageKey};
+use crate::image::{Limits, Probe, Rgb, Rule, Tokens};
 
 const LIMITS: Limits = Limits { bytes: 1 << 26, side: 16_384, pixels: 50_000_000 };
 
@@ -34,7 +34,7 @@ const SIZES: [(u32, u32); 20] = [
     (640, 480),
 ];
 
-fn eyes() -> Vision {
+fn vision_encoder() -> Vision {
     let mut profile = Profile::demo();
     profile.model.gpu_layers = Some(0);
     let model = Model::load(&profile.model, &mut |_| true).unwrap();
@@ -54,17 +54,17 @@ fn drawn(width: u32, height: u32) -> Rgb {
     Rgb { width, height, data: (0..width * height).flat_map(pixel).collect() }
 }
 
-fn png(picture: &Rgb) -> Vec<u8> {
+fn png(image: &Rgb) -> Vec<u8> {
     let mut file = Vec::new();
     let encoder = PngEncoder::new(&mut file);
-    encoder.write_image(&picture.data, picture.width, picture.height, ExtendedColorType::Rgb8).unwrap();
+    encoder.write_image(&image.data, image.width, image.height, ExtendedColorType::Rgb8).unwrap();
     file
 }
 
-fn jpeg(picture: &Rgb) -> Vec<u8> {
+fn jpeg(image: &Rgb) -> Vec<u8> {
     let mut file = Vec::new();
     let encoder = JpegEncoder::new_with_quality(&mut file, 90);
-    encoder.write_image(&picture.data, picture.width, picture.height, ExtendedColorType::Rgb8).unwrap();
+    encoder.write_image(&image.data, image.width, image.height, ExtendedColorType::Rgb8).unwrap();
     file
 }
 
@@ -92,12 +92,12 @@ fn rule(facts: &VisionFacts) -> Rule {
     Rule { token_px: facts.token_px, min_tokens: facts.min_tokens, max_tokens: facts.max_tokens }
 }
 
-fn encode(vision: &mut Vision, picture: Rgb) -> Vec<f32> {
-    let Tokens { nx, ny } = rule(&vision.facts).tokens(picture.width, picture.height);
+fn encode(vision: &mut Vision, image: Rgb) -> Vec<f32> {
+    let Tokens { nx, ny } = rule(&vision.facts).tokens(image.width, image.height);
     let grid = Grid { nx: nx as u16, ny: ny as u16 };
-    let Rgb { width, height, data } = picture;
-    let picture = Picture { key: PictureKey::new(0), grid, width_px: width, height_px: height, rgb: data };
-    vision.encode(&picture).unwrap().floats
+    let Rgb { width, height, data } = image;
+    let image = Image { key: ImageKey::new(0), grid, width_px: width, height_px: height, rgb: data };
+    vision.encode(&image).unwrap().floats
 }
 
 /// Square of the difference over the square of the second.
@@ -110,13 +110,13 @@ fn error(a: &[f32], b: &[f32]) -> f64 {
 
 #[test]
 fn embeddings_are_those_of_mtmds_own_reading_of_png_and_jpeg() {
-    let mut vision = eyes();
+    let mut vision = vision_encoder();
     let mut worst = (0u8, 0.0f64);
     for (width, height) in SIZES {
-        let picture = drawn(width, height);
-        let file = png(&picture);
-        assert!(ours(&file) == picture && theirs(&file) == picture, "{width} x {height} as PNG");
-        let file = jpeg(&picture);
+        let image = drawn(width, height);
+        let file = png(&image);
+        assert!(ours(&file) == image && theirs(&file) == image, "{width} x {height} as PNG");
+        let file = jpeg(&image);
         let (a, b) = (ours(&file), theirs(&file));
         let off = a.data.iter().zip(&b.data).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         let (a, b) = (encode(&mut vision, a), encode(&mut vision, b));
@@ -126,19 +126,19 @@ fn embeddings_are_those_of_mtmds_own_reading_of_png_and_jpeg() {
     assert!(worst.0 <= 4 && worst.1 <= 1e-3, "{worst:?}");
 }
 
-/// The size that mtmd makes of a picture, without encoding it: a promise that cannot be kept is
+/// The size that mtmd makes of an image, without encoding it: a promise that cannot be kept is
 /// answered with the truth.
-fn their_grid(vision: &Vision, picture: &Rgb) -> (u32, u32) {
+fn their_grid(vision: &Vision, image: &Rgb) -> (u32, u32) {
     let mut grid = [0u32, 0];
-    let eyes = vision.eyes.as_ref().unwrap();
+    let vision_encoder = vision.vision_encoder.as_ref().unwrap();
     // SAFETY: the encoder is alive, pixels and grid outlive the call, and nothing is encoded, so no
     // floats are written.
     let code = unsafe {
-        ffi::plateau_eyes_encode(
-            eyes.raw.as_ptr(),
-            picture.width,
-            picture.height,
-            picture.data.as_ptr(),
+        ffi::plateau_vision_encoder_encode(
+            vision_encoder.raw.as_ptr(),
+            image.width,
+            image.height,
+            image.data.as_ptr(),
             grid.as_mut_ptr(),
             std::ptr::null_mut(),
             0,
@@ -150,7 +150,7 @@ fn their_grid(vision: &Vision, picture: &Rgb) -> (u32, u32) {
 
 #[test]
 fn the_rule_of_sizes_is_that_of_mtmd() {
-    let vision = eyes();
+    let vision = vision_encoder();
     let rule = rule(&vision.facts);
     let mut state = 7u32;
     let mut below = |n: u32| {
@@ -161,8 +161,8 @@ fn the_rule_of_sizes_is_that_of_mtmd() {
         (0..300).map(|i| (below([40, 400, 3000][i % 3]), below([40, 400, 3000, 60][i % 4]))).collect();
     let edges = [(4000, 1), (1, 4000), (2064, 2048), (2100, 2048), (16, 16_000), (48, 80), (2500, 2500)];
     for (width, height) in SIZES.into_iter().chain(random).chain(edges) {
-        let picture = Rgb { width, height, data: vec![90; 3 * (width * height) as usize] };
+        let image = Rgb { width, height, data: vec![90; 3 * (width * height) as usize] };
         let Tokens { nx, ny } = rule.tokens(width, height);
-        assert_eq!((nx, ny), their_grid(&vision, &picture), "{width} x {height}");
+        assert_eq!((nx, ny), their_grid(&vision, &image), "{width} x {height}");
     }
 }

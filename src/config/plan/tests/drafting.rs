@@ -15,7 +15,7 @@ const DRAFTING_ROWS: [&str; 8] = [
     "output rows",
 ];
 
-/// llama-server at 262,144 tokens, q4_0, f16 for the head: MiB on the card without MTP and with 1 to 5 drafted tokens.
+/// llama-server at 262,144 tokens, q4_0, f16 for the head: MiB on the GPU without MTP and with 1 to 5 drafted tokens.
 const MEASURED_MIB: [u64; 6] = [21_525, 23_259, 23_409, 23_559, 23_709, 23_857];
 
 fn measured_engine() -> EngineConfig {
@@ -36,7 +36,7 @@ fn each_drafted_token_costs_one_recurrent_state_as_measured() {
         assert_eq!(Bytes(a.0 - b.0).to_string(), "149.6 MiB");
     }
     for n in 2..=5_u32 {
-        let more = drafting(&mtp(n)).need(Place::Card).0 - drafting(&mtp(n - 1)).need(Place::Card).0;
+        let more = drafting(&mtp(n)).need(Place::Gpu).0 - drafting(&mtp(n - 1)).need(Place::Gpu).0;
         let measured = MEASURED_MIB[n as usize] - MEASURED_MIB[n as usize - 1];
         assert!((more / MIB).abs_diff(measured) <= 2, "{n}: planned {} MiB, measured {measured}", more / MIB);
     }
@@ -120,9 +120,9 @@ fn shorter_drafts_and_no_head_are_offered_where_they_help() {
     let both = SpeculativeConfig { lookup: true, lookup_n_max: 5, n_min: 4, ..mtp(5) };
     let room = |speculative: &SpeculativeConfig| {
         let plan = drafting(speculative);
-        free((plan.need(Place::Card) + plan.margin(Place::Card)).0 / MIB + 1, 32_000)
+        free((plan.need(Place::Gpu) + plan.margin(Place::Gpu)).0 / MIB + 1, 32_000)
     };
-    let offered = |card: &FreeMemory| keys(&alternatives(&model_27b(), &measured_engine(), &both, None, card));
+    let offered = |gpu: &FreeMemory| keys(&alternatives(&model_27b(), &measured_engine(), &both, None, gpu));
     let shorter = offered(&room(&SpeculativeConfig { n_max: 3, lookup_n_max: 3, n_min: 0, ..both.clone() }));
     let expected = ["speculative.n_max=3", "speculative.n_min=3", "speculative.lookup_n_max=3"];
     assert!(shorter.contains(&expected.map(str::to_owned).to_vec()), "{shorter:?}");
@@ -133,9 +133,9 @@ fn shorter_drafts_and_no_head_are_offered_where_they_help() {
     assert!(neither.contains(&expected.map(str::to_owned).to_vec()), "{neither:?}");
 }
 
-/// The profiles for 24 GB are for a card of which a desktop has taken a little.
+/// The profiles for 24 GB are for a GPU of which a desktop has taken a little.
 #[test]
-fn the_profiles_for_one_card_fit_it_with_their_drafts() {
+fn the_profiles_for_one_gpu_fit_it_with_their_drafts() {
     for name in ["agent", "vision", "bounded-thinking"] {
         let layers = Layers { profile: Some(name.to_owned()), ..Layers::default() };
         let profile = resolve(&layers).unwrap().profile;

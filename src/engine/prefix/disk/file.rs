@@ -24,7 +24,7 @@ pub enum PartError {
     Foreign,
     #[error("is another part, or has another length")]
     Other,
-    #[error("is torn or altered: its checksum differs")]
+    #[error("is incomplete or altered: its checksum differs")]
     Checksum,
 }
 

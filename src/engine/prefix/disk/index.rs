@@ -28,7 +28,7 @@ const KINDS: [BreakpointKind; 9] = [
     BreakpointKind::PromptEnd,
     BreakpointKind::AnswerEnd,
     BreakpointKind::Grid,
-    BreakpointKind::Picture,
+    BreakpointKind::Image,
 ];
 
 /// A part as the index knows it.
@@ -124,7 +124,7 @@ impl Index {
         let open = || Database::builder().set_cache_size(CACHE_BYTES).create(&path);
         let db = match open() {
             Err(redb::DatabaseError::Storage(redb::StorageError::Corrupted(reason))) => {
-                tracing::warn!(path = %path.display(), reason, "the index of the prefix cache is torn and begins anew");
+                tracing::warn!(path = %path.display(), reason, "the index of the prefix cache is incomplete and begins anew");
                 std::fs::remove_file(&path).map_err(failed)?;
                 open().map_err(failed)?
             }

@@ -1,4 +1,4 @@
-//! The books, the budgets and what comes back, over memory and disk, with files spoiled in between.
+//! The tracker, the budgets and what comes back, over memory and disk, with files spoiled in between.
 
 use std::path::Path;
 use std::time::Duration;
@@ -87,11 +87,11 @@ fn assert_budgets(store: &Store) {
         .flat_map(|(_, n)| n.point.iter().chain(n.rows.as_ref().map(|r| &r.part)))
         .map(Part::ram_bytes)
         .sum();
-    assert_eq!(ram, store.ram_bytes, "the books");
+    assert_eq!(ram, store.ram_bytes, "the tracker");
     assert!(store.ram_bytes <= store.ram_budget, "{} of {}", store.ram_bytes, store.ram_budget);
     let parts = store.tree.iter().flat_map(|(_, n)| n.point.iter().chain(n.rows.as_ref().map(|r| &r.part)));
     let disk: u64 = parts.filter(|part| part.disk != OnDisk::No).map(|part| part.len as u64).sum();
-    assert_eq!(disk, store.disk_bytes, "the books of the disk");
+    assert_eq!(disk, store.disk_bytes, "the tracker of the disk");
     assert!(store.disk_bytes <= store.disk_budget.max(disk * u64::from(store.disk.is_none())));
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::rows::FakeSequence;
-use super::script::{IM_END, PICTURES, peaked};
+use super::script::{IM_END, IMAGES, peaked};
 use crate::text::Tokenizer;
 use crate::units::Token;
 
@@ -60,12 +60,12 @@ fn is_answer(generated: &[Token], answer: &[Token]) -> bool {
     generated.iter().zip(answer.iter().cycle()).filter(|(a, b)| a == b).count() == generated.len()
 }
 
-/// A prompt as text; each row of a picture is `<picture>`.
+/// A prompt as text; each row of an image is `<image>`.
 fn readable(tokenizer: &Tokenizer, prompt: &[Token]) -> String {
-    let runs = prompt.chunk_by(|a, b| (a.0 < PICTURES) == (b.0 < PICTURES));
-    let text = |run: &[Token]| match run[0].0 < PICTURES {
+    let runs = prompt.chunk_by(|a, b| (a.0 < IMAGES) == (b.0 < IMAGES));
+    let text = |run: &[Token]| match run[0].0 < IMAGES {
         true => tokenizer.decode(run, true),
-        false => "<picture>".repeat(run.len()),
+        false => "<image>".repeat(run.len()),
     };
     runs.map(text).collect()
 }

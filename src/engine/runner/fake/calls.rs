@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::request::error::RunnerErrorKind;
 use crate::engine::runner::{BatchRow, DraftRow};
-use crate::engine::vision::picture::PictureKey;
+use crate::engine::vision::image::ImageKey;
 use crate::units::{Pos, SeqId};
 
 /// What happens instead of a step.
@@ -25,8 +25,8 @@ pub enum Call {
     Truncate { seq: SeqId, from: Pos, kept: bool },
     /// A pass of the MTP head.
     Draft(Vec<DraftRow>),
-    /// A picture is encoded (behind a gate of its own it then waits for its ticket).
-    Encode(PictureKey),
+    /// An image is encoded (behind a gate of its own it then waits for its ticket).
+    Encode(ImageKey),
     /// A step found no free cells.
     NoRoom,
     /// A state was copied out, with the rows from position `from`.

@@ -11,8 +11,8 @@ use super::rows::{FakeSequence, encoded, follows, state_of};
 use super::script::{END_OF_TEXT, IM_END, N_VOCAB, Next, POINT_BYTES, Script, error, peaked};
 use crate::engine::request::error::{RunnerError, RunnerErrorKind};
 use crate::engine::runner::{BatchRow, Loaded, RunnerFacts};
-use crate::engine::vision::encoder_cache::Gallery;
-use crate::engine::vision::picture::{Embedding, Picture, VisionFacts};
+use crate::engine::vision::encoder_cache::EncoderCache;
+use crate::engine::vision::image::{Embedding, Image, VisionFacts};
 use crate::text::{Specials, Tokenizer};
 use crate::units::Token;
 
@@ -133,19 +133,19 @@ impl FakeRunner {
         self
     }
 
-    /// Sees pictures of up to `max_tokens` tokens; a script finds each row as `token_of` it.
+    /// Sees images of up to `max_tokens` tokens; a script finds each row as `token_of` it.
     pub fn with_vision(mut self, max_tokens: u32) -> FakeRunner {
         self.facts.vision = Some(VisionFacts { token_px: 32, min_tokens: 1, max_tokens });
         self
     }
 
-    /// Fails at picture `n`, counted from 1.
+    /// Fails at image `n`, counted from 1.
     pub fn with_encode_fault(mut self, n: u64, kind: RunnerErrorKind) -> FakeRunner {
         self.encode_fault = Some((n, kind));
         self
     }
 
-    /// Makes every encoding of a picture wait for a ticket.
+    /// Makes every encoding of an image wait for a ticket.
     pub fn encode_gated(mut self) -> (FakeRunner, Gate) {
         let (tickets, gate) = gate_channel::channel();
         self.encode_gate = Some(gate);
@@ -238,7 +238,7 @@ impl FakeRunner {
             let expected = seen[s].unwrap_or(self.held(s));
             assert_eq!(row.pos.0, expected, "contract: position of sequence {s} at row {i}");
             let before = if goes_on { Some(rows[i - 1].item) } else { None };
-            assert!(!goes_on || follows(before, row.item), "contract: a picture of sequence {s} is not whole");
+            assert!(!goes_on || follows(before, row.item), "contract: an image of sequence {s} is not whole");
             seen[s] = Some(expected + row.item.n_pos() as u32);
         }
     }
@@ -247,9 +247,9 @@ impl FakeRunner {
         self.sequences.get(seq).map_or(0, FakeSequence::next)
     }
 
-    pub(super) fn encode_once(&mut self, picture: &Picture) -> Result<Embedding, RunnerError> {
-        self.record(|| Call::Encode(picture.key));
-        assert!(self.facts.vision.is_some(), "contract: a picture, and no eyes");
+    pub(super) fn encode_once(&mut self, image: &Image) -> Result<Embedding, RunnerError> {
+        self.record(|| Call::Encode(image.key));
+        assert!(self.facts.vision.is_some(), "contract: an image, and no vision encoder");
         self.n_encoded += 1;
         if let Some(gate) = &self.encode_gate
             && gate.recv().is_err()
@@ -258,18 +258,18 @@ impl FakeRunner {
         }
         match self.encode_fault {
             Some((n, kind)) if n == self.n_encoded => Err(error(kind)),
-            _ => Ok(encoded(picture)),
+            _ => Ok(encoded(image)),
         }
     }
 
-    pub(super) fn take_row(&mut self, row: BatchRow, gallery: &Gallery) -> Vec<f32> {
+    pub(super) fn take_row(&mut self, row: BatchRow, encoder_cache: &EncoderCache) -> Vec<f32> {
         let sequence = &mut self.sequences[row.seq.0 as usize];
         let right = !sequence.restored || sequence.state == state_of(&sequence.rows);
         sequence.restored = false;
         assert!(right, "contract: the state of sequence {} does not belong to its rows", row.seq.0);
         sequence.cut = false;
         sequence.fresh_rows += 1;
-        sequence.push(row.item, row.pos.0, gallery);
+        sequence.push(row.item, row.pos.0, encoder_cache);
         if !row.output {
             return Vec::new();
         }

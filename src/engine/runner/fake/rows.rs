@@ -1,14 +1,14 @@
 //! What the scripted model keeps of a sequence: rows with their positions, and a state over all of
 //! them.
 
-use super::script::PICTURES;
+use super::script::IMAGES;
 use crate::engine::request::item::PromptItem;
 use crate::engine::runner::SavedRows;
-use crate::engine::vision::encoder_cache::Gallery;
-use crate::engine::vision::picture::{Embedding, Picture, PictureRow};
+use crate::engine::vision::encoder_cache::EncoderCache;
+use crate::engine::vision::image::{Embedding, Image, ImageRow};
 use crate::units::Token;
 
-/// Numbers of a picture's row: the eight parts of its key, then row and column.
+/// Numbers of an image's row: the eight parts of its key, then row and column.
 const N_EMBD: usize = 10;
 
 /// Bytes of a saved row.
@@ -19,7 +19,7 @@ const ROW_BYTES: usize = 12;
 pub struct FakeRow {
     pub token: Token,
     pub pos: u32,
-    /// The position that comes after it; inside a picture its own.
+    /// The position that comes after it; inside an image its own.
     pub next: u32,
 }
 
@@ -54,40 +54,40 @@ impl FakeSequence {
         self.rows.last().map_or(0, |row| row.next)
     }
 
-    pub fn push(&mut self, item: PromptItem, pos: u32, gallery: &Gallery) {
+    pub fn push(&mut self, item: PromptItem, pos: u32, encoder_cache: &EncoderCache) {
         let token = match item {
             PromptItem::Token(token) => token,
-            PromptItem::Picture(row) => seen(row, gallery),
+            PromptItem::Image(row) => seen(row, encoder_cache),
         };
         self.rows.push(FakeRow { token, pos, next: pos + item.n_pos() as u32 });
         self.state = next_state(self.state, token);
     }
 
-    /// Rows before position `end`, which lies inside no picture.
+    /// Rows before position `end`, which lies inside no image.
     pub fn n_before(&self, end: u32) -> usize {
         let n = self.rows.partition_point(|row| row.pos < end);
         // Saved rows begin where they were saved from.
         let first = self.rows.first().map_or(0, |row| row.pos);
         let next = n.checked_sub(1).map_or(first, |last| self.rows[last].next);
-        assert!(n == self.rows.len() || next == end, "contract: position {end} lies inside a picture");
+        assert!(n == self.rows.len() || next == end, "contract: position {end} lies inside an image");
         n
     }
 }
 
-/// Does the item follow the last one of `before`: a picture's rows come whole and in order.
+/// Does the item follow the last one of `before`: an image's rows come whole and in order.
 pub fn follows(before: Option<PromptItem>, item: PromptItem) -> bool {
-    let open = before.and_then(|item| item.picture()).filter(|row| !row.is_last());
-    match (open, item.picture()) {
-        (Some(row), next) => next == Some(PictureRow { index: row.index + 1, ..row }),
+    let open = before.and_then(|item| item.image()).filter(|row| !row.is_last());
+    match (open, item.image()) {
+        (Some(row), next) => next == Some(ImageRow { index: row.index + 1, ..row }),
         (None, Some(row)) => row.index == 0,
         (None, None) => true,
     }
 }
 
-/// The picture's key and the place of each row, as numbers that a step can check.
-pub fn encoded(picture: &Picture) -> Embedding {
-    let Picture { key, grid, .. } = *picture;
-    let floats = PictureRow::all(key, grid).flat_map(|row| {
+/// The image's key and the place of each row, as numbers that a step can check.
+pub fn encoded(image: &Image) -> Embedding {
+    let Image { key, grid, .. } = *image;
+    let floats = ImageRow::all(key, grid).flat_map(|row| {
         let (y, x) = row.place();
         let parts = (0..8).map(move |i| (key.get() >> (16 * i)) as u16);
         parts.map(f32::from).chain([y as f32, x as f32])
@@ -95,10 +95,10 @@ pub fn encoded(picture: &Picture) -> Embedding {
     Embedding { grid, n_embd: N_EMBD, floats: floats.collect() }
 }
 
-/// What a script sees of a picture's row: a number beyond all tokens that depends on all of its
+/// What a script sees of an image's row: a number beyond all tokens that depends on all of its
 /// embedding.
-fn seen(row: PictureRow, gallery: &Gallery) -> Token {
-    let floats = gallery.row(row).expect("contract: a picture that was not encoded");
+fn seen(row: ImageRow, encoder_cache: &EncoderCache) -> Token {
+    let floats = encoder_cache.row(row).expect("contract: an image that was not encoded");
     let key = floats[..8].iter().rev().fold(0u128, |key, part| (key << 16) | u128::from(*part as u16));
     let place = (floats[8] as u32, floats[9] as u32);
     assert_eq!((key, place), (row.key.get(), row.place()), "contract: the embedding of another row");
@@ -106,10 +106,10 @@ fn seen(row: PictureRow, gallery: &Gallery) -> Token {
 }
 
 /// See `seen`.
-pub fn token_of(row: PictureRow) -> Token {
+pub fn token_of(row: ImageRow) -> Token {
     let key = (row.key.get() >> 64) as u64 ^ row.key.get() as u64;
     let hash = (key ^ u64::from(row.index) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Token(PICTURES | (hash >> 33) as u32)
+    Token(IMAGES | (hash >> 33) as u32)
 }
 
 pub fn next_state(state: u64, token: Token) -> u64 {

@@ -6,8 +6,8 @@ use super::rows::{FakeSequence, read, save, state_of};
 use super::script::{Next, error, peaked};
 use crate::engine::request::error::{RunnerError, RunnerErrorKind};
 use crate::engine::runner::{BatchRow, DraftRow, ModelRunner, Restore, RunnerFacts, Saved};
-use crate::engine::vision::encoder_cache::Gallery;
-use crate::engine::vision::picture::{Embedding, Picture};
+use crate::engine::vision::encoder_cache::EncoderCache;
+use crate::engine::vision::image::{Embedding, Image};
 use crate::units::{Pos, SeqId, Token};
 
 impl ModelRunner for FakeRunner {
@@ -15,11 +15,11 @@ impl ModelRunner for FakeRunner {
         &self.facts
     }
 
-    fn encode(&mut self, picture: &Picture) -> Result<Embedding, RunnerError> {
-        self.encode_once(picture)
+    fn encode(&mut self, image: &Image) -> Result<Embedding, RunnerError> {
+        self.encode_once(image)
     }
 
-    fn step_with_images(&mut self, rows: &[BatchRow], gallery: &Gallery) -> Result<(), RunnerError> {
+    fn step_with_images(&mut self, rows: &[BatchRow], encoder_cache: &EncoderCache) -> Result<(), RunnerError> {
         self.n_steps += 1;
         self.record(|| Call::Step(rows.to_vec()));
         if let Some(gate) = &self.gate
@@ -47,7 +47,7 @@ impl ModelRunner for FakeRunner {
             sequence.drafted.clear();
         }
         for &row in rows {
-            let logits = self.take_row(row, gallery);
+            let logits = self.take_row(row, encoder_cache);
             self.logits.push(logits);
         }
         Ok(())
@@ -120,7 +120,7 @@ impl ModelRunner for FakeRunner {
         assert!(!sequence.unknown, "contract: a save of a sequence that was not cleared after a failed step");
         assert!(from.0 <= sequence.next(), "contract: a save from beyond the end");
         let inside = sequence.rows.last().is_some_and(|row| row.next == row.pos);
-        assert!(!inside, "contract: a save inside a picture");
+        assert!(!inside, "contract: a save inside an image");
         let words = [sequence.state, sequence.rows.len() as u64, sequence.next().into()];
         Ok(Saved {
             point: words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into(),

@@ -13,9 +13,9 @@ pub(super) const N_VOCAB: usize = 266;
 /// Bytes of a saved point.
 pub(super) const POINT_BYTES: usize = 24;
 
-/// Rows of pictures are tokens from here on for a script; what they are depends on picture and
+/// Rows of images are tokens from here on for a script; what they are depends on image and
 /// place.
-pub const PICTURES: u32 = 1 << 31;
+pub const IMAGES: u32 = 1 << 31;
 
 /// Logit of the token that a script chooses, and of its second choice; all others are 0.
 const CHOSEN: f32 = 20.0;
