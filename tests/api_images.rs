@@ -197,10 +197,10 @@ async fn every_refusal_names_the_field_and_the_reason() {
         ("iVBORw0KGgo=", "invalid_image", "data:image/png;base64,"),
         ("", "invalid_image", "no URL"),
         ("ftp://a.example/b.png", "invalid_image", "no URL"),
-        (&large, "limit_exceeded", "pictures.max_pixels"),
-        (&long, "limit_exceeded", "pictures.max_bytes"),
-        ("https://a.example/b.png", "image_not_fetched", "pictures.fetch"),
-        ("file:///etc/passwd", "image_not_fetched", "pictures.dir"),
+        (&large, "limit_exceeded", "images.max_pixels"),
+        (&long, "limit_exceeded", "images.max_bytes"),
+        ("https://a.example/b.png", "image_not_fetched", "images.fetch"),
+        ("file:///etc/passwd", "image_not_fetched", "images.dir"),
     ] {
         let answer = server.post(CHAT, asking(json!([text("a"), part(address)]))).await;
         assert_eq!(refusal(&answer), (400, code, url), "{address:.60} {}", answer.body);
@@ -209,7 +209,7 @@ async fn every_refusal_names_the_field_and_the_reason() {
     let fine = part(&uri(&png(300, 300, 1)));
     let answer = server.post(CHAT, asking(json!([fine, fine]))).await;
     assert_eq!(refusal(&answer), (400, "limit_exceeded", "messages[0].content[1].image_url.url"));
-    assert!(answer.error("message").as_str().unwrap().contains("pictures.total_pixels"));
+    assert!(answer.error("message").as_str().unwrap().contains("images.total_pixels"));
     let small = part(&uri(&png(96, 96, 1)));
     let answer = server.post(CHAT, asking(json!([small, small, small, small]))).await;
     assert_eq!(refusal(&answer), (400, "limit_exceeded", "messages[0].content[3].image_url.url"));
@@ -439,7 +439,7 @@ async fn more_of_a_body_is_read_where_the_model_sees() {
     assert_eq!((blind.post(CHAT, body.clone()).await.status, sees.post(CHAT, body).await.status), (413, 200));
     let told = sees.post(CHAT, chat(&"x".repeat(5000))).await;
     assert_eq!(told.status, 413);
-    assert!(told.error("message").as_str().unwrap().contains("pictures.body_bytes"));
+    assert!(told.error("message").as_str().unwrap().contains("images.body_bytes"));
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ async fn an_image_that_comes_again_is_not_encoded_again() {
         assert_eq!(rig.ask(request_with(other.clone(), &images)).await.text, right(&other, 4096));
     }
     assert_eq!(encoded(&calls.drain()), [ImageKey::new(11), ImageKey::new(22)]);
-    assert!(rig.metric("plateau_images_total{source=\"gallery\"} 6"));
+    assert!(rig.metric("plateau_images_total{source=\"encoder_cache\"} 6"));
     rig.close().await;
     // Without room each is encoded for each request, and once.
     let (runner, mut calls) = seeing(4).recorded();
@@ -292,7 +292,7 @@ async fn prompt_and_images_must_belong_together() {
     rig.close().await;
     let blind = start_seeing(hashing(END_IN), PrefixSettings::OFF, 0);
     let error = blind.handle.submit(request_with(prompt, &images)).err();
-    assert_eq!(error, Some(SubmitError::Images("the model sees no pictures")));
+    assert_eq!(error, Some(SubmitError::Images("the model sees no images")));
     blind.close().await;
 }
 

@@ -106,8 +106,8 @@ mod tests {
         let root = own.path().join("media");
         std::fs::create_dir_all(root.join("sub")).unwrap();
         std::fs::write(own.path().join("secret"), "secret").unwrap();
-        std::fs::write(root.join("a.png"), "image").unwrap();
-        std::fs::write(root.join("sub/b c.png"), "image").unwrap();
+        std::fs::write(root.join("a.png"), "picture").unwrap();
+        std::fs::write(root.join("sub/b c.png"), "picture").unwrap();
         symlink("../secret", root.join("out.png")).unwrap();
         symlink("a.png", root.join("in.png")).unwrap();
         symlink("/", root.join("everything")).unwrap();
@@ -122,7 +122,7 @@ mod tests {
         let absolute = format!("file://{}/sub/b%20c.png", folder.root.display());
         let named = format!("FILE://localhost{}/a.png", folder.root.display());
         for url in ["file://a.png", "file://./sub/b c.png", "file://sub/b%20c.png", &absolute, &named] {
-            assert_eq!(read(url, &folder.root, 100).as_deref(), Ok(&b"image"[..]), "{url}");
+            assert_eq!(read(url, &folder.root, 100).as_deref(), Ok(&b"picture"[..]), "{url}");
         }
         assert_eq!(read("file://a.png", &folder.root, 6).unwrap_err().fault, Fault::TooLarge);
     }

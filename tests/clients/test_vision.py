@@ -296,4 +296,4 @@ def test_thin_and_tiny_pictures_are_answered(server, width, height):
 
 def test_a_picture_that_is_too_long_is_refused_by_name(server):
     status, error = refused(server, part(encoded(np.zeros((4, 17000, 3), np.uint8))))
-    assert (status, error["code"]) == (400, "limit_exceeded") and "pictures.max_side" in error["message"], error
+    assert (status, error["code"]) == (400, "limit_exceeded") and "images.max_side" in error["message"], error
