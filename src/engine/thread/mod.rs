@@ -16,20 +16,19 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use crate::config::Profile;
 use crate::engine::prefix::cache::{CacheView, PrefixCache, PrefixSettings};
 use crate::engine::request::error::{EngineError, EngineStartError, RunnerError};
 use crate::engine::runner::{Loaded, RunnerFacts};
 use crate::engine::scheduler::state::Limits;
 use crate::engine::sequence::context::EngineContext;
 use crate::engine::vision::encoder_cache::Gallery;
+use crate::telemetry::Metrics;
 use engine_core::{CoreParts, EngineCore};
 use handle::{Command, Handle, Health};
 use published::Published;
 use stats::EngineStats;
 use watchdog::Watchdog;
-
-use crate::config::Profile;
-use crate::telemetry::Metrics;
 
 /// How long a stop waits for the step that runs when the grace is over. A longer one hangs in the
 /// device.
