@@ -29,9 +29,6 @@ use published::Published;
 use stats::EngineStats;
 use watchdog::Watchdog;
 
-use crate::config::Profile;
-use crate::telemetry::Metrics;
-
 /// How long a stop waits for the step that runs when the grace is over. A longer one hangs in the
 /// device.
 const LAST_STEP: Duration = Duration::from_secs(10);

@@ -6,13 +6,12 @@
 //! taken for good; the masks that were worked out on the way are kept and serve the rows that
 //! verify the draft. Samples nothing, and knows nothing of slots and batches.
 
-use crate::engine::constraint::rules::{AnswerRule, CallRule, Constraint, ThinkingRule};
+use super::mask_precompute::MaskPrecompute;
+use super::rules::{AnswerRule, CallRule, Constraint, ThinkingRule};
 use crate::grammar::{MatchError, Matcher};
 use crate::sampling::Mask;
 use crate::text::{Tokenizer, Utf8Tail};
 use crate::units::Token;
-
-use super::mask_precompute::MaskPrecompute;
 
 /// A character is at most four bytes long, and a token has one byte at least: the border cannot be
 /// further.

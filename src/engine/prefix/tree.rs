@@ -11,8 +11,7 @@
 use std::sync::Arc;
 
 use crate::engine::request::breakpoint::BreakpointKind;
-use crate::engine::request::item::Extent;
-use crate::engine::request::item::PromptItem;
+use crate::engine::request::item::{Extent, PromptItem};
 use crate::engine::runner::state_bytes::StateBytes;
 
 /// Index of a node; valid until the node is removed.

@@ -61,9 +61,7 @@ async fn an_image_comes_directly_and_over_redirects() {
     let address = server(|path| match path {
         "/a?b=c" => ok("image"),
         "/once" => moved("/a?b=c#part"),
-        "/chunked" => {
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nim\r\n3\r\nage\r\n0\r\n\r\n".to_vec()
-        }
+        "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nim\r\n3\r\nage\r\n0\r\n\r\n".to_vec(),
         path => moved(&format!("/{}", path.len().checked_sub(2).map_or("once".into(), |n| "x".repeat(n)))),
     })
     .await;
