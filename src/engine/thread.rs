@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use crate::config::Profile;
 use crate::engine::lost::Lost;
 use crate::engine::prefix::cache::{CacheView, PrefixCache, PrefixSettings};
 use crate::engine::request::error::{EngineError, EngineStartError, RunnerError};
@@ -23,6 +24,7 @@ use crate::engine::runner::{Loaded, RunnerFacts};
 use crate::engine::scheduler::state::Limits;
 use crate::engine::sequence::context::EngineContext;
 use crate::engine::vision::encoder_cache::EncoderCache;
+use crate::telemetry::Metrics;
 use engine_core::{CoreParts, EngineCore};
 use handle::{Command, Handle, Health};
 use published::Published;
