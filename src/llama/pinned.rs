@@ -410,10 +410,11 @@ mod tests {
 
     #[test]
     fn memory_is_known_to_the_driver_as_long_as_it_lives_and_a_refusal_is_no_block() {
+        const N_BYTES: usize = 5 * MIB - 3;
         let source = Source::Registered(HostMemory { register, unregister });
         assert!(source.allocate(65 * MIB).is_none());
-        let mut memory = PinnedMemory::start(source, &[5 * MIB]).unwrap();
-        let mut blocks: Vec<StateBytes> = (0..5).map(|_| lent(&mut memory, 5 * MIB)).collect();
+        let mut memory = PinnedMemory::start(source, &[N_BYTES]).unwrap();
+        let mut blocks: Vec<StateBytes> = (0..5).map(|_| lent(&mut memory, N_BYTES)).collect();
         for (i, block) in blocks.iter_mut().enumerate() {
             assert!(block.iter().all(|byte| *byte == 0));
             block.bytes_mut().fill(i as u8 + 1);
@@ -429,8 +430,10 @@ mod tests {
     /// Long enough for a block on any machine; a test that waits longer has failed.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Asks until a block is there: the thread makes it ready some time.
+    /// Asks until a block is there: the thread makes it ready some time. `n_bytes` is not the size
+    /// of a block, which tells the block from the heap.
     fn lent(memory: &mut PinnedMemory, n_bytes: usize) -> StateBytes {
+        assert_ne!(size_for(n_bytes), n_bytes);
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             let bytes = memory.take(n_bytes);
@@ -457,24 +460,25 @@ mod tests {
 
     #[test]
     fn after_refusals_blocks_are_asked_for_again_and_found() {
+        const N_BYTES: usize = 3 * MIB - 5;
         let host = HostMemory { register: register_unless_full, unregister: unregister_any };
-        let mut memory = PinnedMemory::start(Source::Registered(host), &[3 * MIB]).unwrap();
+        let mut memory = PinnedMemory::start(Source::Registered(host), &[N_BYTES]).unwrap();
         // All orders are answered, and none stays counted as on its way.
         for _ in 0..N_READY {
             let refusal = memory.made.recv_timeout(PATIENCE).unwrap();
-            assert!(matches!(refusal, Made::Refused(size) if size == size_for(3 * MIB)));
+            assert!(matches!(refusal, Made::Refused(size) if size == size_for(N_BYTES)));
             memory.arrived(refusal);
         }
         assert_eq!(memory.sizes[0].n_ordered, 0);
         // Not at once.
-        assert_eq!(memory.take(3 * MIB).footprint(), 3 * MIB);
+        assert_eq!(memory.take(N_BYTES).footprint(), N_BYTES);
         assert_eq!(memory.sizes[0].n_ordered, 0);
         memory.retry = Duration::ZERO;
-        assert_eq!(memory.take(3 * MIB).footprint(), 3 * MIB);
+        assert_eq!(memory.take(N_BYTES).footprint(), N_BYTES);
         assert_eq!(memory.sizes[0].n_ordered, N_READY);
         IS_DRIVER_FULL.store(false, Ordering::SeqCst);
-        let block = lent(&mut memory, 3 * MIB);
-        assert!(block.len() == 3 * MIB && memory.sizes[0].refused.is_none());
+        let block = lent(&mut memory, N_BYTES);
+        assert!(block.len() == N_BYTES && memory.sizes[0].refused.is_none());
     }
 
     #[test]
