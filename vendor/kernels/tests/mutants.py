@@ -93,7 +93,7 @@ MUTANTS = [
     ("kv_types.cuh", "both_halves(1152.0f)", "both_halves(1151.0f)", "q8_0: another zero"),
     ("kv_types.cuh", "permute_bytes(head, head, 0x3232)", "permute_bytes(head, head, 0x1010)", "q4_1: the scale for the minimum"),
     ("kv_types.cuh", "return 2 * t + (r & 1) * 8 + (r >> 1);", "return 2 * t + (r >> 1) * 8 + (r & 1);", "query: another order than the keys'"),
-    ("kv_types.cuh", "16 * (g >> 2) + 4 * (g & 3) : 4 * g", "4 * g : 4 * g", "output: nibbles of 128 in the order of bytes"),
+    ("kv_types.cuh", "32 * (g >> 2) + 4 * (g & 3) + 16 * q :", "8 * g + 4 * q :", "output: nibbles of 256 in the order of bytes"),
 ]
 
 
