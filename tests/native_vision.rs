@@ -173,7 +173,7 @@ async fn questions_about_images_are_answered_right_with_drafts_and_without() {
         let rig = Rig::start(profile(1024, 1, true), PrefixSettings::OFF, 128);
         for (image, question, expected) in quiz() {
             let (answer, finish) = rig.ask(rig.request(&image, question, mtp_max)).await;
-            assert_eq!(answer.trim(), expected, "{picture:?}, {mtp_max} drafts");
+            assert_eq!(answer.trim(), expected, "{image:?}, {mtp_max} drafts");
             n_accepted += finish.drafts.mtp.accepted;
         }
         rig.close();
@@ -207,7 +207,7 @@ async fn four_conversations_about_four_images_are_those_alone() {
     )
     .await;
     for ((image, _, expected), (answer, _)) in asked.iter().zip(answers) {
-        assert_eq!(answer.trim(), *expected, "{picture:?}");
+        assert_eq!(answer.trim(), *expected, "{image:?}");
     }
     rig.close();
 }
@@ -395,7 +395,7 @@ fn an_image_that_is_not_what_it_says_is_refused() {
         Image { width_px: 0, rgb: vec![], ..(*good).clone() },
     ];
     for image in wrong {
-        assert_eq!(runner.encode(&image).unwrap_err().kind, RunnerErrorKind::InvalidBatch, "{picture:?}");
+        assert_eq!(runner.encode(&image).unwrap_err().kind, RunnerErrorKind::InvalidBatch, "{image:?}");
     }
     assert!(runner.encode(&good).is_ok());
     // Rows of an image that nobody encoded.

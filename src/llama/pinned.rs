@@ -393,7 +393,7 @@ mod tests {
     static REGISTERED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C" fn register(base: *mut c_void, size: usize) -> c_int {
-        assert!(!base.is_null() && base as usize % ALIGNMENT == 0);
+        assert!(!base.is_null() && (base as usize).is_multiple_of(ALIGNMENT));
         if size > 64 * MIB {
             return -1;
         }
