@@ -122,7 +122,7 @@ async fn climb(
     if rungs.last().is_some_and(Rung::is_end) || rungs.len() >= targets.len() {
         return Ok(rungs);
     }
-    let unit = match measure_unit(session).await {
+    let mut unit = match measure_unit(session).await {
         Ok(Some(unit)) => unit,
         Ok(None) => return Ok(rungs),
         Err(error) => {
@@ -139,8 +139,11 @@ async fn climb(
         session.progress.line(&rung.line());
         let line = serde_json::to_string(&rung).map_err(|error| RunError::Internal(error.to_string()))?;
         run.results.append(RUNGS_FILE, &line)?;
+        unit.refine(*target, &rung);
         let is_end = rung.is_end();
         rungs.push(rung);
+        run.report.measured["rungs"] = json!(rungs);
+        run.keep()?;
         if let Some(error) = error {
             run.goes_on(session, &error).await;
         }
@@ -160,6 +163,14 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// A long prompt tells more than the probe.
+    fn refine(&mut self, target: u64, rung: &Rung) {
+        let n_units = self.count(target);
+        if let (Some(tokens), true) = (rung.tokens, n_units > 0 && rung.is_filled()) {
+            self.per_unit = ((tokens as f64 - self.fixed) / n_units as f64).max(1.0);
+        }
+    }
+
     /// Units that bring a prompt to so many tokens, never above.
     pub fn count(&self, tokens: u64) -> usize {
         ((tokens as f64 - self.fixed) / self.per_unit).max(0.0) as usize

@@ -15,7 +15,7 @@ use super::memory::{Reading, metric};
 use super::results::RunError;
 use super::run::Run;
 use super::session::{Ask, Session};
-use super::verdict::{Check, Plot};
+use super::verdict::{Check, Plot, Report};
 
 pub use judge::checks;
 pub use ledger::{LEDGER_FILE, Row};
@@ -103,7 +103,7 @@ pub struct Seen {
 /// Results that cannot be written.
 pub async fn run(session: &mut Session<'_>, run: &mut Run, soak: &Soak) -> Result<(), RunError> {
     let not_shown = [
-        "that any kernel or setting was needed (check ablate)",
+        "that any kernel or setting was needed (run it again with the kernel off)",
         "deeper contexts",
         "other clients",
         "other work: this is no failure signal on this sample at this depth",
@@ -139,7 +139,7 @@ pub async fn run(session: &mut Session<'_>, run: &mut Run, soak: &Soak) -> Resul
     for check in &run.report.checks {
         session.progress.line(&format!("{:<4}  {}  {}", check.status.word(), check.name, check.detail));
     }
-    run.results.write("summary.md", &judge::summary(&run.report, soak, &seen))
+    Ok(())
 }
 
 fn judge_now(run: &mut Run, soak: &Soak, seen: &Seen) -> Result<(), RunError> {
@@ -147,6 +147,9 @@ fn judge_now(run: &mut Run, soak: &Soak, seen: &Seen) -> Result<(), RunError> {
     run.report.measured["synthesised_calls"] = json!(seen.synthesised);
     run.report.measured["turns"] = json!(seen.rows.len());
     run.report.plots = plots(&seen.rows);
+    // As if this were the end: whatever ends the run, the summary is of all that was seen.
+    let whole = Report { interrupted: false, ..run.report.clone() };
+    run.results.write("summary.md", &judge::summary(&Report { verdict: whole.judge(), ..whole }, soak, seen))?;
     run.keep()
 }
 
@@ -223,14 +226,23 @@ async fn one_turn(
 
 /// Nothing runs when nobody asks, and a small request is answered.
 async fn rest(session: &mut Session<'_>) -> Result<(), String> {
+    if session.facts.kind == Kind::Plateau {
+        idle(session).await?;
+    }
+    let asked = session.whole(&Ask::user("Say yes.", 8).within(60)).await;
+    asked.map(|_| ()).map_err(|error| format!("a small request at the end: {}", session.explain(&error)))
+}
+
+/// Waits until the gauges say that nothing runs.
+async fn idle(session: &Session<'_>) -> Result<(), String> {
     const PATIENCE: Duration = Duration::from_secs(10);
     const LOOK: Duration = Duration::from_millis(200);
     let end = Instant::now() + PATIENCE.min(session.revival);
-    while session.facts.kind == Kind::Plateau {
+    loop {
         let text = session.client.get_text("/metrics", SHORT_TIMEOUT).await.map_err(|error| error.to_string())?;
         let busy = ["plateau_active_sequences", "plateau_queue_depth"].map(|name| metric(&text, name).unwrap_or(0.0));
         if busy == [0.0, 0.0] {
-            break;
+            return Ok(());
         }
         if Instant::now() >= end {
             let [active, queued] = busy;
@@ -238,8 +250,6 @@ async fn rest(session: &mut Session<'_>) -> Result<(), String> {
         }
         tokio::time::sleep(LOOK).await;
     }
-    let asked = session.whole(&Ask::user("Say yes.", 8).within(60)).await;
-    asked.map(|_| ()).map_err(|error| format!("a small request at the end: {}", session.explain(&error)))
 }
 
 fn plots(rows: &[Row]) -> Vec<Plot> {

@@ -250,13 +250,12 @@ impl Server {
     }
 
     fn is_empty(&self, n: u64) -> bool {
-        (self.is("silent") && n % 4 != 0) || (self.is("sometimes silent") && n % 10 == 9)
+        (self.is("silent") && !n.is_multiple_of(4)) || (self.is("sometimes silent") && n % 10 == 9)
     }
 
     fn timings(&self, said: &Said, n: u64) -> Value {
         let slow = if self.is("slower") { 100.0 / (1.0 + n as f64) } else { 100.0 };
-        let rate = if self.is("noise") && n % 2 == 0 { 50.0 } else { slow };
-        let mut timings = json!({"prompt_per_second": 1000.0, "predicted_per_second": rate});
+        let mut timings = json!({"prompt_per_second": 1000.0, "predicted_per_second": slow});
         let share = if self.is("poor drafts") { 4 } else { 2 };
         if self.config.mtp == Some(true) && !self.is("no drafts") {
             timings["draft_n"] = json!(said.n_tokens);
