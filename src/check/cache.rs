@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::client::{Client, ClientError};
+use super::client::{Client, ClientError, LONG_TIMEOUT};
 
 /// What to sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,14 +82,21 @@ struct Answer {
 }
 
 /// Three answers to each prompt: one that fills the cache, one from it, one without.
-pub fn sweep(client: &Client, sweep: Sweep, progress: &mut dyn FnMut(usize)) -> Result<Outcome, ClientError> {
+///
+/// # Errors
+/// What the client says of a request without an answer.
+pub async fn sweep(
+    client: &Client,
+    sweep: Sweep,
+    progress: &mut (dyn FnMut(usize) + Send),
+) -> Result<Outcome, ClientError> {
     let mut outcome = Outcome::default();
     for n in (sweep.from..=sweep.to).step_by(sweep.step.max(1)) {
         progress(n);
         let prompt = prompt(n);
-        ask(client, &prompt, sweep.max_tokens, true)?;
-        let cached = ask(client, &prompt, sweep.max_tokens, true)?;
-        let cold = ask(client, &prompt, sweep.max_tokens, false)?;
+        ask(client, &prompt, sweep.max_tokens, true).await?;
+        let cached = ask(client, &prompt, sweep.max_tokens, true).await?;
+        let cold = ask(client, &prompt, sweep.max_tokens, false).await?;
         outcome.n_prompts += 1;
         outcome.prompt_tokens += cached.prompt;
         outcome.n_cached += usize::from(cached.cached > 0);
@@ -114,11 +121,11 @@ fn prompt(n: usize) -> String {
     out
 }
 
-fn ask(client: &Client, prompt: &str, max_tokens: usize, cached: bool) -> Result<Answer, ClientError> {
+async fn ask(client: &Client, prompt: &str, max_tokens: usize, cached: bool) -> Result<Answer, ClientError> {
     let body = json!({
         "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "seed": 1, "logprobs": 1, "cache_prompt": cached,
     });
-    let answer = client.post("/v1/completions", &body)?;
+    let answer = client.post("/v1/completions", &body, LONG_TIMEOUT).await?;
     let (choice, usage) = (&answer["choices"][0], &answer["usage"]);
     Ok(Answer {
         text: choice["text"].as_str().unwrap_or_default().to_owned(),
@@ -130,36 +137,8 @@ fn ask(client: &Client, prompt: &str, max_tokens: usize, cached: bool) -> Result
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
     use super::*;
-
-    /// A server that answers what `answer` makes of the request's body and the number of requests so far.
-    fn server(n_requests: usize, answer: impl Fn(&Value, usize) -> Value + Send + 'static) -> Client {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
-        std::thread::spawn(move || {
-            for i in 0..n_requests {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut request = Vec::new();
-                let mut buffer = [0; 4096];
-                let body = loop {
-                    let n = stream.read(&mut buffer).unwrap();
-                    request.extend_from_slice(&buffer[..n]);
-                    let text = String::from_utf8(request.clone()).unwrap();
-                    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-                    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
-                    if length.is_some_and(|length| length.parse::<usize>().unwrap() == body.len()) {
-                        break serde_json::from_str::<Value>(body).unwrap();
-                    }
-                };
-                let body = answer(&body, i).to_string();
-                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-            }
-        });
-        client
-    }
+    use crate::check::scripted;
 
     fn completion(text: &str, logprob: f64, cached: u64) -> Value {
         json!({
@@ -171,8 +150,9 @@ mod tests {
     const SWEEP: Sweep = Sweep { from: 1, to: 3, step: 1, max_tokens: 4 };
 
     fn swept(answer: impl Fn(bool, usize) -> Value + Send + 'static) -> Outcome {
-        let client = server(9, move |body, i| answer(body["cache_prompt"] == true, i));
-        sweep(&client, SWEEP, &mut |_| {}).unwrap()
+        let url = scripted::json(move |body, i| answer(body["cache_prompt"] == true, i));
+        let client = Client::new(&url, None).unwrap();
+        scripted::runtime().block_on(sweep(&client, SWEEP, &mut |_| {})).unwrap()
     }
 
     #[test]

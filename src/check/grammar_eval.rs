@@ -4,7 +4,6 @@
 //! One greedy answer a problem and condition. Every result is written down at once, so that a run that was killed goes on
 //! where it stopped. What it deliberately does not do: start a server, or compare models.
 
-mod client;
 mod code;
 mod condition;
 mod error;
@@ -24,7 +23,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use client::Client;
+use super::client::Client;
 use job::{Bench, Job};
 use journal::Journal;
 use sandbox::Sandbox;
@@ -76,10 +75,11 @@ pub struct Options {
 /// Python that does not run.
 pub async fn run(options: &Options, progress: impl Fn(&str)) -> Result<Report, CheckError> {
     let problems = problem::read(&options.problems, options.limit)?;
-    let client = Client::new(options)?;
+    let client =
+        Client::new(&options.url, options.key.clone()).map_err(|error| CheckError::Usage(error.to_string()))?;
     let model = match (&options.model, options.conditions.iter().any(|condition| condition.needs_server())) {
         (Some(model), _) => model.clone(),
-        (None, true) => client.first_model().await?,
+        (None, true) => job::first_model(&client, options.timeout).await?,
         (None, false) => String::new(),
     };
     let sandbox = Sandbox::find(&options.python, options.limits).await?;

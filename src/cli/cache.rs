@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::app::Failure;
-use crate::check::client::Client;
+use crate::app::{self, Failure};
+use crate::check::client::{Client, LONG_TIMEOUT};
 use crate::engine::PromptItem;
 use crate::engine::prefix::disk::offline;
 use crate::units::Bytes;
@@ -68,7 +68,9 @@ pub fn run(command: &CacheCommand) -> Result<Report, Failure> {
             fine(format!("{n} files removed\n"))
         }
         CacheCommand::Clear(at) => {
-            client(&at.url, at.key.as_ref())?.post("/cache/clear", &json!({})).map_err(not_answered)?;
+            let client = client(&at.url, at.key.as_ref())?;
+            let (path, body) = ("/cache/clear", json!({}));
+            app::runtime()?.block_on(client.post(path, &body, LONG_TIMEOUT)).map_err(not_answered)?;
             fine("the server forgets all saved states\n".to_owned())
         }
     }
@@ -79,7 +81,7 @@ fn client(url: &str, key: Option<&String>) -> Result<Client, Failure> {
 }
 
 fn get(url: &str, key: Option<&String>) -> Result<Value, Failure> {
-    client(url, key)?.get("/cache").map_err(not_answered)
+    app::runtime()?.block_on(client(url, key)?.get("/cache", LONG_TIMEOUT)).map_err(not_answered)
 }
 
 fn not_answered(error: crate::check::client::ClientError) -> Failure {

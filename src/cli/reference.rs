@@ -39,6 +39,7 @@ fn push_command(page: &mut String, command: &Command, path: &str) {
         .get_arguments()
         .filter(|arg| !is_setting(arg) && !["help", "version"].contains(&arg.get_id().as_str()))
         .filter(|arg| path == "plateau" || !arg.is_global_set())
+        .filter(|arg| !arg.is_hide_set())
         .collect();
     if !own.is_empty() {
         page.push_str("\n| argument | |\n|---|---|\n");

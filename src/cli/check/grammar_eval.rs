@@ -4,21 +4,15 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::report::Report;
+use super::report::{Report, code};
+use super::target::Target;
 use crate::app::{self, Failure};
 use crate::check::grammar_eval::{self, CheckError, Condition, Dialect, Limits, Options, SHAPES};
 
 #[derive(Debug, clap::Args)]
 pub struct GrammarEvalArgs {
-    /// Address of the server, with or without /v1
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    url: String,
-    /// Model to name in requests [default: the first that the server lists]
-    #[arg(long, value_name = "NAME")]
-    model: Option<String>,
-    /// File that holds the server's API key
-    #[arg(long, value_name = "FILE")]
-    api_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
     /// Problems: JSONL in the form of HumanEval (task_id, prompt, entry_point, test)
     #[arg(long, value_name = "FILE")]
     problems: PathBuf,
@@ -88,20 +82,13 @@ impl GrammarEvalArgs {
                 conditions.push(*condition);
             }
         }
-        let key = match &self.api_key_file {
-            Some(path) => match std::fs::read_to_string(path) {
-                Ok(text) => Some(text.trim().to_owned()),
-                Err(error) => return Err(Failure::Unavailable(format!("cannot read {}: {error}", path.display()))),
-            },
-            None => None,
-        };
         if !(0.0..=2.0).contains(&self.temperature) {
             return Err(Failure::Usage(format!("--temperature {} is not from 0 to 2", self.temperature)));
         }
         Ok(Options {
-            url: self.url.clone(),
-            model: self.model.clone(),
-            key,
+            url: self.target.url.clone(),
+            model: self.target.model.clone(),
+            key: self.target.key()?,
             problems: self.problems.clone(),
             limit: self.limit.map(|n| n as usize),
             conditions: if conditions.is_empty() { Condition::standard() } else { conditions },
@@ -130,7 +117,7 @@ pub fn run(args: &GrammarEvalArgs) -> Result<Report, Failure> {
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }
-    Ok(Report { text: report.markdown(), passed: report.is_clean() })
+    Ok(Report { text: report.markdown(), code: code(report.is_clean()) })
 }
 
 fn write_json(path: &std::path::Path, report: &grammar_eval::Report) -> Result<(), Failure> {
