@@ -1,4 +1,4 @@
-//! `check ceiling` against a server whose memory falls as that of a card did: what boots does not fill.
+//! `check ceiling` against a server whose memory falls as that of a GPU did: what boots does not fill.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,8 +9,8 @@ use plateau::check::ceiling::{self, Ladder, RUNGS_FILE};
 use plateau::check::verdict::{Report, Status, Verdict};
 use serde_json::Value;
 
-/// MiB that are free on a card of 24 GB at `context` and `fill`, both in K tokens. Fitted to three measured anchors.
-fn card(context: f64, fill: f64) -> f64 {
+/// MiB that are free on a GPU of 24 GB at `context` and `fill`, both in K tokens. Fitted to three measured anchors.
+fn gpu(context: f64, fill: f64) -> f64 {
     2623.0 - 25.0 * (context - 200.0) - 7.9 * fill
 }
 
@@ -31,7 +31,7 @@ fn rungs(report: &Report) -> Vec<(String, u64)> {
 
 #[test]
 fn what_262k_boots_is_filled_to_125k_and_walls_at_155k() {
-    let report = climbed(config(262_000, Some(|fill| card(262.0, fill)), ""), &Ladder::default());
+    let report = climbed(config(262_000, Some(|fill| gpu(262.0, fill)), ""), &Ladder::default());
     let expected = [("recalled", 95_000), ("recalled", 125_000), ("wall", 155_000)];
     assert_eq!(rungs(&report), expected.map(|(outcome, at)| (outcome.to_owned(), at)));
     let (status, detail) = verdict(&report, "BOUNDARY");
@@ -43,8 +43,8 @@ fn what_262k_boots_is_filled_to_125k_and_walls_at_155k() {
 }
 
 #[test]
-fn two_hundred_k_fill_and_the_slope_is_the_cards() {
-    let report = climbed(config(200_000, Some(|fill| card(200.0, fill)), ""), &Ladder::default());
+fn two_hundred_k_fill_and_the_slope_is_the_gpus() {
+    let report = climbed(config(200_000, Some(|fill| gpu(200.0, fill)), ""), &Ladder::default());
     let (status, detail) = verdict(&report, "BOUNDARY");
     assert!(status == Status::Pass && detail.contains("slope 7.9 MiB/1K"), "{detail}");
     assert_eq!(rungs(&report).last().unwrap().1, 184_000);
@@ -54,14 +54,14 @@ fn two_hundred_k_fill_and_the_slope_is_the_cards() {
 
 #[test]
 fn two_hundred_and_twenty_four_k_leave_too_little() {
-    let report = climbed(config(224_000, Some(|fill| card(224.0, fill)), ""), &Ladder::default());
+    let report = climbed(config(224_000, Some(|fill| gpu(224.0, fill)), ""), &Ladder::default());
     let (status, detail) = verdict(&report, "BOUNDARY");
     assert!(status == Status::Fail && detail.contains("MiB free at 206,080, less than 1,024"), "{detail}");
     let free = report.checks[0].measured["lowest_free_mib"].as_f64().unwrap();
     assert!((393.0..400.0).contains(&free), "{detail}");
     // What is allowed to be tight is allowed to pass.
     let report = climbed(
-        config(224_000, Some(|fill| card(224.0, fill)), ""),
+        config(224_000, Some(|fill| gpu(224.0, fill)), ""),
         &Ladder { margin_mib: 300.0, fast: true, ..Ladder::default() },
     );
     assert_eq!((report.verdict, rungs(&report).len()), (Verdict::Pass, 2), "{}", report.text());

@@ -112,7 +112,7 @@ fn what_cannot_be_measured_or_does_not_fit_is_inconclusive() {
 
 fn row(session: usize, turn: usize) -> Row {
     let status = "ok".to_owned();
-    Row { session, turn, status, decode_tps: Some(10.0), card_after_mib: Some(100.0), ..Row::default() }
+    Row { session, turn, status, decode_tps: Some(10.0), gpu_after_mib: Some(100.0), ..Row::default() }
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn rows_that_take_long_swing_or_grow_on_the_host_are_warned_of() {
     };
     let long = rows().map(|row| Row { elapsed_ms: 31_000 * (row.session == 3) as u64, ..row }).collect();
     assert_eq!(status(long, "long turns"), Status::Warn);
-    let swing = rows().map(|row| Row { card_after_mib: Some(600.0 * (row.session % 2) as f64), ..row });
+    let swing = rows().map(|row| Row { gpu_after_mib: Some(600.0 * (row.session % 2) as f64), ..row });
     assert_eq!(status(swing.collect(), "memory swing"), Status::Warn);
     let host = rows().map(|row| {
         let at = row.session as u64;
@@ -139,7 +139,7 @@ fn rows_that_take_long_swing_or_grow_on_the_host_are_warned_of() {
     // Where the host's memory is watched, what the prefix cache holds is no growth.
     let cached = rows().map(|row| {
         let mib = 100.0 * row.session as f64;
-        Row { card_after_mib: Some(mib), host_mib: Some(mib), cache_bytes: Some(mib * f64::from(1 << 20)), ..row }
+        Row { gpu_after_mib: Some(mib), host_mib: Some(mib), cache_bytes: Some(mib * f64::from(1 << 20)), ..row }
     });
     assert_eq!(status(cached.collect(), "memory growth"), Status::Pass);
 }

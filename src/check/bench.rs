@@ -40,7 +40,7 @@ impl Bench {
     }
 }
 
-/// Reads the card's clock in MHz.
+/// Reads the GPU's clock in MHz.
 pub type Clock<'a> = &'a (dyn Fn() -> Option<u32> + Sync);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,7 +81,7 @@ pub async fn run(session: &mut Session<'_>, run: &mut Run, ladder: &Ladder) -> R
     let Some(n_ctx) = session.facts.n_ctx else {
         return Err(RunError::Usage("the server does not state its context; name it with --ctx".to_owned()));
     };
-    let not_proved = ["a deeper context", "requests at the same time", "pictures", "other batch sizes"];
+    let not_proved = ["a deeper context", "requests at the same time", "images", "other batch sizes"];
     run.report.not_proved.extend(not_proved.map(str::to_owned));
     let start = Instant::now();
     let done: Vec<Rung> =

@@ -86,7 +86,7 @@ fn svg(plot: &Plot) -> String {
     let points = || plot.lines.iter().flat_map(|(_, points)| points);
     let (x_low, x_high) = range(points().map(|(x, _)| *x));
     let (y_low, y_high) = range(points().map(|(_, y)| *y));
-    // Amounts begin at zero where that does not flatten the picture.
+    // Amounts begin at zero where that does not flatten the image.
     let y_low = if y_low > 0.0 && y_low < y_high / 2.0 { 0.0 } else { y_low };
     let x = |value: f64| LEFT + (value - x_low) / (x_high - x_low) * (WIDTH - LEFT - 16.0);
     let y = |value: f64| HEIGHT - BOTTOM - (value - y_low) / (y_high - y_low) * (HEIGHT - BOTTOM - TOP);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_and_none_are_drawn_within_the_picture() {
+    fn equal_values_and_none_are_drawn_within_the_image() {
         for points in [vec![(1.0, 7.0)], vec![(1.0, 7.0), (2.0, 7.0)]] {
             let plot = Plot { title: "t".into(), x: "x".into(), y: "y".into(), lines: vec![("l".into(), points)] };
             assert!(!svg(&plot).contains("NaN") && !svg(&plot).contains("inf"), "{}", svg(&plot));

@@ -27,8 +27,8 @@ pub type ReadMemory = Arc<dyn Fn() -> Option<Reading> + Send + Sync>;
 pub enum Memory {
     /// This machine, every 200 ms.
     Local { what: String, read: ReadMemory },
-    /// The gauges of a plateau server, which it renews once a second. The card, or nothing: the largest.
-    Metrics { client: Client, card: Option<u32> },
+    /// The gauges of a plateau server, which it renews once a second. The GPU, or nothing: the largest.
+    Metrics { client: Client, gpu: Option<u32> },
     /// Nowhere, and why.
     Absent(String),
 }
@@ -52,8 +52,8 @@ impl Memory {
     pub async fn read(&self) -> Option<Reading> {
         match self {
             Memory::Local { read, .. } => read(),
-            Memory::Metrics { client, card } => {
-                from_metrics(&client.get_text("/metrics", METRICS_TIMEOUT).await.ok()?, *card)
+            Memory::Metrics { client, gpu } => {
+                from_metrics(&client.get_text("/metrics", METRICS_TIMEOUT).await.ok()?, *gpu)
             }
             Memory::Absent(_) => None,
         }
@@ -137,14 +137,14 @@ impl Drop for Watch {
     }
 }
 
-/// The card's used and free memory in the text of `/metrics`.
-fn from_metrics(text: &str, card: Option<u32>) -> Option<Reading> {
-    let total = labelled(text, "plateau_card_memory_total_bytes");
-    let (label, total) = match card {
-        Some(card) => total.into_iter().find(|(label, _)| *label == format!("card=\"{card}\""))?,
+/// The GPU's used and free memory in the text of `/metrics`.
+fn from_metrics(text: &str, gpu: Option<u32>) -> Option<Reading> {
+    let total = labelled(text, "plateau_gpu_memory_total_bytes");
+    let (label, total) = match gpu {
+        Some(gpu) => total.into_iter().find(|(label, _)| *label == format!("gpu=\"{gpu}\""))?,
         None => total.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?,
     };
-    let used = labelled(text, "plateau_card_memory_used_bytes");
+    let used = labelled(text, "plateau_gpu_memory_used_bytes");
     let (_, used) = used.into_iter().find(|(other, _)| *other == label)?;
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     Some(Reading { used: mib(used), free: mib(total - used) })
@@ -175,18 +175,18 @@ pub fn metric(text: &str, name: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# TYPE x gauge\nplateau_card_memory_used_bytes{card=\"0\"} 1048576.0\n\
-        plateau_card_memory_used_bytes{card=\"1\"} 2097152.0\nplateau_card_memory_total_bytes{card=\"0\"} 3145728.0\n\
-        plateau_card_memory_total_bytes{card=\"1\"} 8388608.0\nplateau_kv_fill_tokens 7\n";
+    const TEXT: &str = "# TYPE x gauge\nplateau_gpu_memory_used_bytes{gpu=\"0\"} 1048576.0\n\
+        plateau_gpu_memory_used_bytes{gpu=\"1\"} 2097152.0\nplateau_gpu_memory_total_bytes{gpu=\"0\"} 3145728.0\n\
+        plateau_gpu_memory_total_bytes{gpu=\"1\"} 8388608.0\nplateau_kv_fill_tokens 7\n";
 
     #[test]
-    fn the_largest_card_is_read_unless_one_is_named() {
+    fn the_largest_gpu_is_read_unless_one_is_named() {
         assert_eq!(from_metrics(TEXT, None), Some(Reading { used: 2.0, free: 6.0 }));
         assert_eq!(from_metrics(TEXT, Some(0)), Some(Reading { used: 1.0, free: 2.0 }));
         assert_eq!(from_metrics(TEXT, Some(2)), None);
         assert_eq!(from_metrics("", None), None);
         assert_eq!(metric(TEXT, "plateau_kv_fill_tokens"), Some(7.0));
-        assert_eq!(metric(TEXT, "plateau_card_memory_used_bytes"), Some(3_145_728.0));
+        assert_eq!(metric(TEXT, "plateau_gpu_memory_used_bytes"), Some(3_145_728.0));
         assert_eq!(metric(TEXT, "plateau_kv_fill"), None);
     }
 
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!((watch.lowest(), watch.peak()), (Some(3.0), Some(97.0)));
             watch.also(Some(Reading { used: 1.0, free: 2.0 }));
             assert_eq!((watch.lowest(), watch.last()), (Some(2.0), Some(2.0)));
-            let none = Memory::Absent("no card".to_owned()).watch();
+            let none = Memory::Absent("no GPU".to_owned()).watch();
             assert_eq!(none.lowest(), None);
         });
     }

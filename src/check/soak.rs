@@ -199,7 +199,7 @@ async fn one_turn(
     let after = session.memory.read().await;
     watch.also(after);
     let used = |reading: Option<Reading>| reading.map(|reading| reading.used);
-    (row.card_before_mib, row.card_after_mib, row.card_peak_mib) = (used(before), used(after), watch.peak());
+    (row.gpu_before_mib, row.gpu_after_mib, row.gpu_peak_mib) = (used(before), used(after), watch.peak());
     row.host_mib = session.host.as_ref().and_then(|read| read()).map(|reading| reading.used);
     if session.facts.kind == Kind::Plateau
         && let Ok(text) = session.client.get_text("/metrics", SHORT_TIMEOUT).await
@@ -278,7 +278,7 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
             "seconds",
             "MiB used",
             vec![
-                ("after".to_owned(), over_time(|row| row.card_after_mib)),
+                ("after".to_owned(), over_time(|row| row.gpu_after_mib)),
                 ("host".to_owned(), over_time(|row| row.host_mib)),
             ],
         ),

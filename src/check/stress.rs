@@ -1,4 +1,4 @@
-//! `plateau check stress`: what agents do to a server on one card, request by request, and the ladder to the end of the
+//! `plateau check stress`: what agents do to a server on one GPU, request by request, and the ladder to the end of the
 //! context.
 
 use std::time::Instant;

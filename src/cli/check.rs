@@ -70,7 +70,7 @@ pub enum CheckCommand {
     Ceiling(long::CeilingArgs),
     /// What agents do to a server: needles, large results of tools, many tools, long reasoning, and the ladder of ceiling
     ///
-    /// Takes 10 to 20 minutes on a card, and leaves out what does not fit the context.
+    /// Takes 10 to 20 minutes on a GPU, and leaves out what does not fit the context.
     Stress(long::StressArgs),
     /// The same work again and again: growth of memory, loss of speed, empty answers, time to the first token
     ///

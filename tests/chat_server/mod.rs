@@ -192,7 +192,7 @@ impl Server {
         self.free().map_or(String::new(), |free| {
             let (used, total) = ((24_000.0 - free) * mib, 24_000.0 * mib);
             format!(
-                "plateau_card_memory_used_bytes{{card=\"0\"}} {used}\nplateau_card_memory_total_bytes{{card=\"0\"}} {total}\n"
+                "plateau_gpu_memory_used_bytes{{gpu=\"0\"}} {used}\nplateau_gpu_memory_total_bytes{{gpu=\"0\"}} {total}\n"
             )
         })
     }

@@ -75,10 +75,10 @@ fn row(report: &Report, facts: &RowFacts, root: &Path) -> Result<String, RunErro
 }
 
 fn rig(rig: &Value) -> String {
-    let card = &rig["card"];
-    match (card["name"].as_str(), rig["local"].as_bool()) {
+    let gpu = &rig["gpu"];
+    match (gpu["name"].as_str(), rig["local"].as_bool()) {
         (Some(name), _) => {
-            let watts = card["power_limit_watts"].as_f64().map_or(String::new(), |watts| format!(", {watts:.0} W"));
+            let watts = gpu["power_limit_watts"].as_f64().map_or(String::new(), |watts| format!(", {watts:.0} W"));
             format!("1x {name}{watts}")
         }
         (None, Some(true)) => "CPU".to_owned(),

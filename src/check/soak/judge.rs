@@ -66,7 +66,7 @@ fn ends(seen: &Seen) -> Vec<f64> {
 
 /// Where the host's memory is what is watched, the cache's own bytes are no growth.
 fn used(row: &Row) -> Option<f64> {
-    let used = row.card_after_mib?;
+    let used = row.gpu_after_mib?;
     let is_host = row.host_mib.is_some_and(|host| (host - used).abs() < 64.0);
     let cache = row.cache_bytes.filter(|_| is_host).map_or(0.0, |bytes| bytes / f64::from(1 << 20));
     Some(used - cache)
@@ -76,7 +76,7 @@ fn growth(seen: &Seen, soak: &Soak) -> Check {
     const NAME: &str = "memory growth";
     let ends = ends(seen);
     let (Some(first), Some(last), true) = (ends.first(), ends.last(), ends.len() > 1) else {
-        let is_read = seen.rows.iter().any(|row| row.card_after_mib.is_some());
+        let is_read = seen.rows.iter().any(|row| row.gpu_after_mib.is_some());
         let why = if is_read { "fewer than two sessions without a fault" } else { "memory was not measured" };
         return inconclusive(NAME, why);
     };
@@ -215,7 +215,7 @@ fn long_turns(seen: &Seen) -> Check {
 
 fn swing(seen: &Seen) -> Check {
     const NAME: &str = "memory swing";
-    let used = seen.rows.iter().filter_map(|row| row.card_after_mib);
+    let used = seen.rows.iter().filter_map(|row| row.gpu_after_mib);
     let (low, high) = used.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), mib| (l.min(mib), h.max(mib)));
     if high < low {
         return Check::absent(NAME, "memory was not measured");

@@ -22,9 +22,9 @@ pub struct Row {
     pub decode_tps: Option<f64>,
     pub draft_n: Option<u64>,
     pub draft_accepted: Option<u64>,
-    pub card_before_mib: Option<f64>,
-    pub card_peak_mib: Option<f64>,
-    pub card_after_mib: Option<f64>,
+    pub gpu_before_mib: Option<f64>,
+    pub gpu_peak_mib: Option<f64>,
+    pub gpu_after_mib: Option<f64>,
     pub host_mib: Option<f64>,
     pub kv_fill: Option<f64>,
     pub cache_bytes: Option<f64>,
@@ -37,7 +37,7 @@ pub struct Row {
 
 impl Row {
     pub const HEAD: &str = "session,turn,t_ms,prompt_tokens,cached_tokens,completion_tokens,ttft_ms,prefill_tps,decode_tps,\
-        draft_n,draft_accepted,card_before_mib,card_peak_mib,card_after_mib,host_mib,kv_fill,cache_bytes,status,error";
+        draft_n,draft_accepted,gpu_before_mib,gpu_peak_mib,gpu_after_mib,host_mib,kv_fill,cache_bytes,status,error";
 
     pub(super) fn take(&mut self, answer: &Answer) {
         self.elapsed_ms = answer.elapsed.as_millis() as u64;
@@ -76,9 +76,9 @@ impl Row {
             real(self.decode_tps),
             count(self.draft_n),
             count(self.draft_accepted),
-            real(self.card_before_mib),
-            real(self.card_peak_mib),
-            real(self.card_after_mib),
+            real(self.gpu_before_mib),
+            real(self.gpu_peak_mib),
+            real(self.gpu_after_mib),
             real(self.host_mib),
             real(self.kv_fill),
             real(self.cache_bytes),
@@ -102,7 +102,7 @@ impl Row {
             count(self.completion_tokens),
             real(self.ttft_ms, "ms to the first"),
             real(self.decode_tps, "tok/s"),
-            real(self.card_after_mib, "MiB used"),
+            real(self.gpu_after_mib, "MiB used"),
             if self.error.is_empty() { String::new() } else { format!("  {}", self.error) }
         )
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_row_has_a_field_for_every_column_and_text_is_quoted() {
-        let row = Row { error: "a, \"b\"\nc".to_owned(), card_peak_mib: Some(1.25), ..Row::default() };
+        let row = Row { error: "a, \"b\"\nc".to_owned(), gpu_peak_mib: Some(1.25), ..Row::default() };
         assert_eq!(row.csv(), "0,0,0,,,,,,,,,,1.2,,,,,,\"a, \"\"b\"\" c\"");
         let plain = Row { error: "x".to_owned(), ..row };
         assert_eq!(plain.csv().split(',').count(), Row::HEAD.split(',').count());

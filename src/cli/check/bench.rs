@@ -69,7 +69,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
             run.report.measured["against"] = other.facts.json();
         }
         let client = session.client.clone();
-        let clock = || machine::clock_mhz(&client, args.run.card);
+        let clock = || machine::clock_mhz(&client, args.run.gpu);
         bench::run(session, other.as_mut(), run, &bench, &clock).await?;
         let Some(path) = &args.row else { return Ok(()) };
         let facts = match (&named, &session.facts.profile) {

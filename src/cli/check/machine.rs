@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use crate::check::client::Client;
 use crate::check::facts::{Facts, Kind};
 use crate::check::memory::{Memory, ReadMemory, Reading};
-use crate::gpu::{Card, Gpu};
+use crate::gpu::{Gpu, GpuReading};
 
 /// Which memory to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Which {
-    /// The host's where the server says that it runs on the processor, else a card's
+    /// The host's where the server says that it runs on the processor, else a GPU's
     Auto,
-    /// The card's, here or in the server's metrics
-    Card,
+    /// The GPU's, here or in the server's metrics
+    GpuReading,
     /// Of the server's process on this machine
     Host,
     /// None: what needs it is inconclusive
@@ -26,12 +26,12 @@ pub enum Which {
 const MIB: f64 = 1_048_576.0;
 
 /// Finds a way to read the memory that the server fills.
-pub async fn memory(which: Which, card: Option<u32>, client: &Client, facts: &Facts) -> Memory {
+pub async fn memory(which: Which, gpu: Option<u32>, client: &Client, facts: &Facts) -> Memory {
     let host = which == Which::Host || (which == Which::Auto && facts.is_on_cpu());
     match which {
         Which::None => Memory::Absent("--memory none".to_owned()),
         _ if host => host_memory(client),
-        _ => card_memory(card, client, facts).await,
+        _ => gpu_memory(gpu, client, facts).await,
     }
 }
 
@@ -53,35 +53,35 @@ pub fn process_memory(client: &Client) -> Option<(u32, ReadMemory)> {
     Some((process, read))
 }
 
-async fn card_memory(card: Option<u32>, client: &Client, facts: &Facts) -> Memory {
+async fn gpu_memory(gpu: Option<u32>, client: &Client, facts: &Facts) -> Memory {
     if client.is_local()
-        && let Some((name, read)) = local_card(card)
+        && let Some((name, read)) = local_gpu(gpu)
     {
         return Memory::Local { what: name, read };
     }
-    let metrics = Memory::Metrics { client: client.clone(), card };
+    let metrics = Memory::Metrics { client: client.clone(), gpu };
     if facts.kind == Kind::Plateau && metrics.read().await.is_some() {
         return metrics;
     }
-    Memory::Absent("no card of this machine, and the server's metrics have none".to_owned())
+    Memory::Absent("no GPU of this machine, and the server's metrics have none".to_owned())
 }
 
-fn local_card(index: Option<u32>) -> Option<(String, ReadMemory)> {
-    let gpu = Gpu::open();
-    let card = pick(gpu.cards(), index)?;
-    let name = format!("card {} ({})", card.index, card.name.as_deref().unwrap_or("?"));
+fn local_gpu(index: Option<u32>) -> Option<(String, ReadMemory)> {
+    let nvml = Gpu::open();
+    let gpu = pick(nvml.gpus(), index)?;
+    let name = format!("GPU {} ({})", gpu.index, gpu.name.as_deref().unwrap_or("?"));
     let read: ReadMemory = Arc::new(move || {
-        let memory = pick(gpu.cards(), Some(card.index))?.memory?;
+        let memory = pick(nvml.gpus(), Some(gpu.index))?.memory?;
         Some(Reading { used: memory.used.0 as f64 / MIB, free: memory.free.0 as f64 / MIB })
     });
     Some((name, read))
 }
 
-/// The card of this number, else the largest.
-fn pick(cards: Vec<Card>, index: Option<u32>) -> Option<Card> {
-    let readable = cards.into_iter().filter(|card| card.memory.is_some());
-    let wanted = readable.filter(|card| index.is_none_or(|index| index == card.index));
-    wanted.max_by_key(|card| card.memory.map(|memory| memory.total))
+/// The GPU of this number, else the largest.
+fn pick(gpus: Vec<GpuReading>, index: Option<u32>) -> Option<GpuReading> {
+    let readable = gpus.into_iter().filter(|gpu| gpu.memory.is_some());
+    let wanted = readable.filter(|gpu| index.is_none_or(|index| index == gpu.index));
+    wanted.max_by_key(|gpu| gpu.memory.map(|memory| memory.total))
 }
 
 fn field_kib(path: &str, name: &str) -> Option<f64> {
@@ -117,44 +117,43 @@ fn listener(line: &str, port: u16) -> Option<u64> {
 }
 
 /// What a measurement was made on, as far as it is this machine.
-pub fn rig(client: &Client, facts: &Facts, card: Option<u32>) -> Value {
+pub fn rig(client: &Client, facts: &Facts, gpu: Option<u32>) -> Value {
     let kernels: Vec<&str> = facts.kernels.iter().filter(|k| k.on).map(|k| k.name.as_str()).collect();
     if !client.is_local() {
         return json!({"local": false, "kernels_on": kernels});
     }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
-    let gpu = Gpu::open();
-    let cards = pick(gpu.cards(), card);
-    let card = cards.map(|card| {
+    let nvml = Gpu::open();
+    let reading = pick(nvml.gpus(), gpu).map(|gpu| {
         json!({
-            "name": card.name,
-            "total_mib": card.memory.map(|memory| (memory.total.0 as f64 / MIB).round()),
-            "power_limit_watts": card.power_limit_milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3),
+            "name": gpu.name,
+            "total_mib": gpu.memory.map(|memory| (memory.total.0 as f64 / MIB).round()),
+            "power_limit_watts": gpu.power_limit_milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3),
         })
     });
     json!({
         "local": true,
-        "card": card,
-        "driver": gpu.driver(),
+        "gpu": reading,
+        "driver": nvml.driver(),
         "kernel": release,
         "wsl": release.to_ascii_lowercase().contains("microsoft"),
         "kernels_on": kernels,
     })
 }
 
-/// The SM clock of the card in MHz, where it is on this machine.
-pub fn clock_mhz(client: &Client, card: Option<u32>) -> Option<u32> {
+/// The SM clock of the GPU in MHz, where it is on this machine.
+pub fn clock_mhz(client: &Client, gpu: Option<u32>) -> Option<u32> {
     if !client.is_local() {
         return None;
     }
-    pick(Gpu::open().cards(), card)?.sm_clock_mhz
+    pick(Gpu::open().gpus(), gpu)?.sm_clock_mhz
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::CardMemory;
+    use crate::gpu::GpuMemory;
     use crate::units::Bytes;
 
     #[test]
@@ -176,15 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_card_is_taken_unless_one_is_named() {
-        let card = |index, total| Card {
+    fn the_largest_gpu_is_taken_unless_one_is_named() {
+        let gpu = |index, total| GpuReading {
             index,
-            memory: Some(CardMemory { total: Bytes(total), free: Bytes(1), used: Bytes(1) }),
-            ..Card::default()
+            memory: Some(GpuMemory { total: Bytes(total), free: Bytes(1), used: Bytes(1) }),
+            ..GpuReading::default()
         };
-        let cards = || vec![card(0, 8), card(1, 24), Card { index: 2, ..Card::default() }];
-        assert_eq!(pick(cards(), None).unwrap().index, 1);
-        assert_eq!(pick(cards(), Some(0)).unwrap().index, 0);
-        assert_eq!(pick(cards(), Some(2)), None);
+        let gpus = || vec![gpu(0, 8), gpu(1, 24), GpuReading { index: 2, ..GpuReading::default() }];
+        assert_eq!(pick(gpus(), None).unwrap().index, 1);
+        assert_eq!(pick(gpus(), Some(0)).unwrap().index, 0);
+        assert_eq!(pick(gpus(), Some(2)), None);
     }
 }

@@ -37,9 +37,9 @@ pub struct RunArgs {
     /// Whose memory to watch
     #[arg(long, value_enum, default_value_t = Which::Auto)]
     memory: Which,
-    /// Number of the card whose memory is watched [default: the largest]
+    /// Number of the GPU whose memory is watched [default: the largest]
     #[arg(long, value_name = "N")]
-    pub card: Option<u32>,
+    pub gpu: Option<u32>,
     /// Multiplies all time limits
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     timeout_scale: f64,
@@ -77,11 +77,11 @@ pub fn run(
     let live = Live::new();
     let report = app::runtime()?.block_on(async {
         let facts = Facts::ask(&client, args.target.model.as_deref(), args.ctx).await.map_err(unreachable)?;
-        let memory = machine::memory(args.memory, args.card, &client, &facts).await;
+        let memory = machine::memory(args.memory, args.gpu, &client, &facts).await;
         let mut run = Run::begin(report, outputs).map_err(failure)?;
         let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
         run.report.server = facts.json();
-        run.report.rig = machine::rig(&client, &facts, args.card);
+        run.report.rig = machine::rig(&client, &facts, args.gpu);
         run.report.measured = json!({"seed": seed, "memory_source": memory.source()});
         let mut session = Session::new(client, facts, memory, &live, seed);
         session.timeout_scale = args.timeout_scale;
