@@ -33,12 +33,12 @@ impl Results {
     /// # Errors
     /// A folder of another run, or one that cannot be made.
     pub fn open(dir: Option<&Path>, report: &Report) -> Result<Results, RunError> {
-        let default = || {
-            let time = chrono::Utc::now().format("%Y%m%dT%H%M%SZ");
-            Path::new("plateau-results").join(format!("{time}-{}", report.command.replace(' ', "-")))
+        let dir = match dir {
+            Some(dir) => dir.to_path_buf(),
+            None => new_folder(report)?,
         };
-        let dir = dir.map_or_else(default, Path::to_path_buf);
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| unwritten(&dir, &error))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.map_err(|error| unwritten(&dir, &error))?;
         let results = Results { dir };
         let path = results.path("run.json");
         if let Ok(text) = std::fs::read_to_string(&path) {
@@ -127,6 +127,23 @@ pub fn write_whole(path: &Path, text: &str) -> Result<(), RunError> {
 pub fn write_json(path: &Path, report: &Report) -> Result<(), RunError> {
     let text = serde_json::to_string_pretty(report).map_err(|error| RunError::Internal(error.to_string()))?;
     write_whole(path, &(text + "\n"))
+}
+
+/// A folder that nobody else has, named after the time and the command: runs may begin in the same second.
+fn new_folder(report: &Report) -> Result<PathBuf, RunError> {
+    let root = Path::new("plateau-results");
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(root);
+    made.map_err(|error| unwritten(root, &error))?;
+    let name = format!("{}-{}", chrono::Utc::now().format("%Y%m%dT%H%M%SZ"), report.command.replace(' ', "-"));
+    let names = std::iter::once(name.clone()).chain((2..).map(|n| format!("{name}-{n}")));
+    for dir in names.map(|name| root.join(name)) {
+        match DirBuilder::new().mode(0o700).create(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unwritten(&dir, &error)),
+            Ok(()) => return Ok(dir),
+        }
+    }
+    Err(RunError::Internal("no name for a folder is free".to_owned()))
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> RunError {
