@@ -6,14 +6,12 @@
 
 pub mod sources;
 
-use serde_json::Value;
-
 use super::request::Named;
 use super::thinking::Bounds;
-use super::tools::{CallForm, ToolChoice, ToolSettings, call_shapes};
+use super::tools::{CallForm, ToolChoice, ToolSettings, call_shapes, schema_path};
 use super::{ChatTemplate, OutputFormat, RequestError, Thinking};
 use crate::engine::{AnswerRule, CallRule, Constraint, ThinkingRule};
-use crate::grammar::{Calls, Compiled, Engine, GrammarError, Source, Vocabulary, Widened, catalogue, gbnf};
+use crate::grammar::{Calls, Compiled, Engine, GrammarError, Relaxed, Source, Vocabulary, catalogue, gbnf};
 use crate::text::{Specials, Tokenizer};
 use crate::units::Token;
 use sources::{Scope, Wanted};
@@ -46,7 +44,7 @@ pub struct Rulebook<'a> {
 pub struct Rules {
     pub constraint: Constraint,
     /// Parts of schemas that hold less strictly than asked for.
-    pub widened: Vec<Widened>,
+    pub widened: Vec<Relaxed>,
     /// Fields that had nothing to act on.
     pub ignored: Vec<String>,
 }
@@ -117,14 +115,18 @@ impl Rulebook<'_> {
         Ok(rules)
     }
 
-    fn compile(&self, param: &str, source: &Source, widened: &mut Vec<Widened>) -> Result<Compiled, RequestError> {
+    fn compile(&self, param: &str, source: &Source, widened: &mut Vec<Relaxed>) -> Result<Compiled, RequestError> {
         let compiled = self.grammars.compile(source).map_err(|error| refused(param, &error))?;
-        let at = |w: &Widened| match source {
+        let at = |w: &Relaxed| match source {
             // Calls have whole paths already.
             Source::Calls(_) => w.clone(),
-            _ => Widened { pointer: format!("{param}{}", w.pointer), ..w.clone() },
+            _ => Relaxed { pointer: format!("{param}{}", w.pointer), ..w.clone() },
         };
-        widened.extend(compiled.widened().iter().map(at));
+        if !compiled.relaxed().is_empty() {
+            let parts: Vec<String> = compiled.relaxed().iter().map(|w| shown(&at(w))).collect();
+            tracing::info!(field = param, ?parts, "parts of a schema hold less strictly than asked for");
+        }
+        widened.extend(compiled.relaxed().iter().map(at));
         Ok(compiled)
     }
 
@@ -132,7 +134,7 @@ impl Rulebook<'_> {
         &self,
         asked: Option<Named<Source>>,
         tools: &ToolSettings,
-        widened: &mut Vec<Widened>,
+        widened: &mut Vec<Relaxed>,
     ) -> Result<AnswerRule, RequestError> {
         let calls = self.calls(tools, widened)?;
         let grammar = match asked {
@@ -146,7 +148,7 @@ impl Rulebook<'_> {
         Ok(AnswerRule { grammar, calls, banned })
     }
 
-    fn calls(&self, tools: &ToolSettings, widened: &mut Vec<Widened>) -> Result<Option<CallRule>, RequestError> {
+    fn calls(&self, tools: &ToolSettings, widened: &mut Vec<Relaxed>) -> Result<Option<CallRule>, RequestError> {
         let callable = tools.callable();
         let required = tools.choice == ToolChoice::Required;
         if callable.is_empty() {
@@ -162,7 +164,10 @@ impl Rulebook<'_> {
         };
         let shapes = call_shapes(tools, CallForm::of(self.template));
         let source = Source::Calls(Calls { shapes, end });
-        let grammar = self.compile("tools", &source, widened)?.matcher();
+        let mut lost = Vec::new();
+        let grammar = self.compile("tools", &source, &mut lost)?.matcher();
+        strict(tools, &lost)?;
+        widened.append(&mut lost);
         let separator = self.tokens(BETWEEN_CALLS, "tools")?;
         Ok(Some(CallRule { trigger, grammar, required, many: tools.parallel, separator }))
     }
@@ -241,11 +246,24 @@ fn refused(param: &str, error: &GrammarError) -> RequestError {
 }
 
 /// One line for people: where, what, and what holds instead.
-pub fn shown(widened: &Widened) -> String {
+pub fn shown(widened: &Relaxed) -> String {
     format!("{}: {}; {}", widened.pointer, widened.what, widened.to)
 }
 
-/// Anything but a string in a list of enumerated values.
-pub(super) fn strings(value: &Value) -> Option<Vec<String>> {
-    value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+/// A tool that asks to be followed to the letter is refused where it cannot be.
+fn strict(tools: &ToolSettings, relaxed: &[Relaxed]) -> Result<(), RequestError> {
+    for (i, tool) in tools.tools.iter().enumerate().filter(|(_, tool)| tool.strict == Some(true)) {
+        let path = schema_path(i);
+        let inside =
+            |part: &&Relaxed| part.pointer.strip_prefix(&path).is_some_and(|at| at.is_empty() || at.starts_with('/'));
+        if let Some(part) = relaxed.iter().find(inside) {
+            let message = format!(
+                "the tool `{}` is strict, and this of its schema cannot be enforced: {}; leave out that part or `strict`",
+                tool.name,
+                shown(part)
+            );
+            return Err(RequestError::unsupported(format!("tools[{i}].function.strict"), message));
+        }
+    }
+    Ok(())
 }

@@ -7,12 +7,11 @@ mod declared;
 pub(super) mod hermes;
 pub(super) mod json_text;
 pub(super) mod qwen_xml;
-pub(super) mod schema;
 pub(super) mod value;
 
 use serde_json::Value;
 
-pub use calls::{CallForm, call_shapes};
+pub use calls::{CallForm, call_shapes, path as schema_path};
 pub use declared::{ToolFields, ToolLimits, ToolSettings};
 
 /// A declared function. `parameters` is its JSON schema (an object; `{}` when the client sent none).
