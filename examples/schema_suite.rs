@@ -80,14 +80,14 @@ fn judge(engine: &Engine, group: &Value, path: &Path, counts: &mut Counts) {
             return;
         }
     };
-    let is_whole = compiled.widened().is_empty();
+    let is_whole = compiled.relaxed().is_empty();
     if is_whole {
         counts.whole += 1;
     } else {
         counts.widened += 1;
     }
-    for widened in compiled.widened() {
-        let keyword = widened.what.split([' ', ':']).next().unwrap_or_default().to_owned();
+    for relaxed in compiled.relaxed() {
+        let keyword = relaxed.what.split([' ', ':']).next().unwrap_or_default().to_owned();
         *counts.lost.entry(keyword).or_default() += 1;
     }
     for test in group["tests"].as_array().into_iter().flatten() {

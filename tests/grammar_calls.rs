@@ -1,7 +1,7 @@
 //! Calls of tools as a grammar: what it takes and what not, in both ways of writing.
 #![expect(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
-use plateau::grammar::{CallBody, CallShape, Calls, Compiled, Engine, Parameter, ParameterValue, Source, Vocabulary};
+use plateau::grammar::{CallBody, CallShape, Calls, Compiled, Engine, Source, Vocabulary};
 use plateau::units::Token;
 use serde_json::{Value, json};
 
@@ -12,12 +12,16 @@ fn compile(shapes: Vec<CallShape>) -> Compiled {
     engine.compile(&Source::Calls(Calls { shapes, end: END })).unwrap()
 }
 
-fn parameter(name: &str, required: bool, value: ParameterValue) -> Parameter {
-    Parameter { name: name.to_owned(), required, value }
+fn xml(name: &str, schema: Value) -> CallShape {
+    CallShape { name: name.to_owned(), schema, body: CallBody::Xml { free: false }, path: format!("{name}.parameters") }
 }
 
-fn xml(name: &str, parameters: Vec<Parameter>, open: bool) -> CallShape {
-    CallShape { name: name.to_owned(), body: CallBody::Xml { parameters, open }, path: format!("{name}.parameters") }
+fn json_call(name: &str, schema: Value) -> CallShape {
+    CallShape { body: CallBody::Json, ..xml(name, schema) }
+}
+
+fn closed() -> Value {
+    json!({"type": "object", "properties": {}})
 }
 
 /// Is this text, followed by the token that ends a call, a call and nothing but one?
@@ -42,14 +46,16 @@ fn call(name: &str, parameters: &[(&str, &str)]) -> String {
 }
 
 fn weather() -> Compiled {
-    let number = ParameterValue::Json(json!({"type": "integer", "minimum": 1}));
-    let unit = ParameterValue::OneOf(vec!["c".into(), "fahrenheit".into()]);
-    let parameters = vec![
-        parameter("city", true, ParameterValue::Text),
-        parameter("days", false, number),
-        parameter("unit", false, unit),
-    ];
-    compile(vec![xml("weather", parameters, false), xml("ping", vec![], false)])
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer", "minimum": 1},
+            "unit": {"enum": ["c", "fahrenheit"]},
+        },
+        "required": ["city"],
+    });
+    compile(vec![xml("weather", schema), xml("ping", closed())])
 }
 
 #[test]
@@ -89,8 +95,10 @@ fn text_is_anything_up_to_its_closing_tag() {
 
 #[test]
 fn many_parameters_keep_their_order() {
-    let one = |i: usize| parameter(&format!("p{i}"), i.is_multiple_of(2), ParameterValue::Text);
-    let tool = compile(vec![xml("many", (0..12).map(one).collect(), false)]);
+    let properties: serde_json::Map<String, Value> =
+        (0..12).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect();
+    let required: Vec<String> = (0..12).step_by(2).map(|i| format!("p{i}")).collect();
+    let tool = compile(vec![xml("many", json!({"type": "object", "properties": properties, "required": required}))]);
     let all: Vec<(String, &str)> = (0..12).map(|i| (format!("p{i}"), "x")).collect();
     let some = |keep: &dyn Fn(usize) -> bool| -> Vec<(&str, &str)> {
         all.iter().enumerate().filter(|(i, _)| keep(*i)).map(|(_, (name, value))| (name.as_str(), *value)).collect()
@@ -102,7 +110,7 @@ fn many_parameters_keep_their_order() {
 
 #[test]
 fn undeclared_parameters_are_taken_where_none_are_declared() {
-    let tool = compile(vec![xml("open", vec![], true)]);
+    let tool = compile(vec![xml("open", json!({"type": "object"}))]);
     assert!(takes(&tool, &call("open", &[("any.thing_1", "x"), ("more", "y")])));
     assert!(!takes(&tool, &call("open", &[("no>tag", "x")])));
 }
@@ -115,12 +123,7 @@ fn calls_as_json_have_the_name_of_a_tool_and_its_arguments() {
         "required": ["path"],
         "$defs": { "path": { "type": "string", "maxLength": 4 } },
     });
-    let shape = |name: &str, schema: Value| CallShape {
-        name: name.to_owned(),
-        body: CallBody::Json(schema),
-        path: "tools[0].function.parameters".to_owned(),
-    };
-    let tools = compile(vec![shape("read", schema), shape("list", json!({}))]);
+    let tools = compile(vec![json_call("read", schema), json_call("list", json!({}))]);
     assert!(takes(&tools, "\n{\"name\": \"read\", \"arguments\": {\"path\": \"a/b\"}}\n"));
     assert!(takes(&tools, "\n{\"name\": \"list\", \"arguments\": {}}\n"));
     for wrong in [
@@ -134,16 +137,134 @@ fn calls_as_json_have_the_name_of_a_tool_and_its_arguments() {
 }
 
 #[test]
-fn one_bad_schema_is_widened_and_the_others_hold() {
-    let bad = ParameterValue::Json(json!({"$ref": "https://elsewhere/x.json"}));
-    let good = ParameterValue::Json(json!({"type": "boolean"}));
-    let tools = compile(vec![
-        xml("bad", vec![parameter("x", true, bad), parameter("a>b", true, ParameterValue::Text)], false),
-        xml("good", vec![parameter("y", true, good)], false),
-    ]);
+fn one_bad_schema_is_relaxed_and_the_others_hold() {
+    let bad = json!({
+        "type": "object",
+        "properties": {"x": {"$ref": "https://elsewhere/x.json"}, "a>b": {"type": "string"}, "n": {"type": "integer"}},
+        "required": ["x"],
+    });
+    let good = json!({"type": "object", "properties": {"y": {"type": "boolean"}}, "required": ["y"]});
+    let tools = compile(vec![xml("bad", bad), xml("good", good)]);
     assert!(takes(&tools, &call("bad", &[("x", "{\"any\": 1}")])));
+    assert!(!takes(&tools, &call("bad", &[("x", "1"), ("n", "z")])));
     assert!(!takes(&tools, &call("good", &[("y", "1")])));
-    let pointers: Vec<&str> = tools.widened().iter().map(|w| w.pointer.as_str()).collect();
+    let pointers: Vec<&str> = tools.relaxed().iter().map(|w| w.pointer.as_str()).collect();
     assert!(pointers.contains(&"bad.parameters/properties/x"), "{pointers:?}");
     assert!(pointers.contains(&"bad.parameters/properties/a>b"), "{pointers:?}");
+}
+
+/// Both forms take the good calls and no bad one; each is given as parameters, whose values are JSON but for strings.
+fn both(schema: &Value, good: &[&[(&str, &str)]], bad: &[&[(&str, &str)]]) {
+    let tools = [compile(vec![xml("f", schema.clone())]), compile(vec![json_call("f", schema.clone())])];
+    for tool in &tools {
+        assert_eq!(tool.relaxed(), [], "{schema}");
+    }
+    let object = |parameters: &[(&str, &str)]| {
+        let member = |(name, value): &(&str, &str)| {
+            let is_json = serde_json::from_str::<Value>(value).is_ok();
+            let value = if is_json { (*value).to_owned() } else { Value::from(*value).to_string() };
+            format!("{}: {value}", Value::from(*name))
+        };
+        let members: Vec<String> = parameters.iter().map(member).collect();
+        format!("\n{{\"name\": \"f\", \"arguments\": {{{}}}}}\n", members.join(", "))
+    };
+    for (calls, expected) in [(good, true), (bad, false)] {
+        for parameters in calls {
+            assert_eq!(takes(&tools[0], &call("f", parameters)), expected, "{parameters:?} as XML under {schema}");
+            assert_eq!(takes(&tools[1], &object(parameters)), expected, "{parameters:?} as JSON under {schema}");
+        }
+    }
+}
+
+#[test]
+fn schemas_for_the_whole_of_the_arguments_are_enforced() {
+    let p = json!({"type": "object", "properties": {"n": {"const": 3}, "ok": {"type": "boolean"}}, "required": ["n", "ok"]});
+    let good: [&[(&str, &str)]; 1] = [&[("n", "3"), ("ok", "true")]];
+    let bad: [&[(&str, &str)]; 5] =
+        [&[("a", "8"), ("b", "n")], &[("n", "3")], &[("n", "4"), ("ok", "true")], &[("n", "3"), ("ok", "1")], &[]];
+    for schema in [
+        json!({"$ref": "#/definitions/P", "definitions": {"P": p}}),
+        json!({"type": "object", "$ref": "#/$defs/P", "$defs": {"P": p}}),
+        json!({"allOf": [{"$ref": "#/$defs/P"}], "$defs": {"P": p}}),
+        json!({"allOf": [{"properties": {"n": {"const": 3}}, "required": ["n"]},
+            {"properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}]}),
+        json!({"type": "object", "anyOf": [p]}),
+        json!({"oneOf": [p, {"type": "string"}]}),
+        json!({"type": "object", "properties": {"n": {}, "ok": {}}, "if": {}, "then": p}),
+    ] {
+        both(&schema, &good, &bad);
+    }
+    let either = json!({"oneOf": [
+        {"type": "object", "properties": {"kind": {"const": "file"}, "path": {"type": "string"}}, "required": ["kind", "path"]},
+        {"type": "object", "properties": {"kind": {"const": "url"}, "port": {"type": "integer"}}, "required": ["kind", "port"]},
+    ]});
+    both(
+        &either,
+        &[&[("kind", "file"), ("path", "x")], &[("kind", "url"), ("port", "80")]],
+        &[&[("kind", "file"), ("port", "80")], &[("kind", "url")], &[("kind", "x"), ("path", "x")]],
+    );
+}
+
+#[test]
+fn a_required_name_that_is_not_listed_always_comes() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a", "b"]});
+    both(&schema, &[&[("a", "1"), ("b", "2")]], &[&[("a", "1")], &[("b", "2")]]);
+    both(&json!({"required": ["b"]}), &[&[("b", "x")]], &[&[], &[("c", "x")]]);
+}
+
+#[test]
+fn names_that_are_not_listed_are_counted_and_their_values_hold() {
+    let one = json!({"type": "object", "additionalProperties": {"const": 1}, "minProperties": 1});
+    both(&one, &[&[("shape", "1")]], &[&[], &[("shape", "2")]]);
+    let patterned = json!({"type": "object", "patternProperties": {"^x_": {"type": "boolean"}},
+        "additionalProperties": false, "minProperties": 1, "maxProperties": 1});
+    both(
+        &patterned,
+        &[&[("x_a", "true")]],
+        &[&[], &[("a", "true")], &[("x_a", "1")], &[("x_a", "true"), ("x_b", "true")]],
+    );
+}
+
+/// `{"shape": 1, "shape": 1, "shape": 1}` is one property after parsing.
+#[test]
+fn a_count_that_repeated_names_could_fill_is_said_not_to_hold() {
+    let schema =
+        json!({"type": "object", "additionalProperties": {"const": 1}, "minProperties": 2, "maxProperties": 3});
+    for shape in [xml("f", schema.clone()), json_call("f", schema.clone())] {
+        let tool = compile(vec![shape]);
+        let pointers: Vec<&str> = tool.relaxed().iter().map(|w| w.pointer.as_str()).collect();
+        assert_eq!(pointers, ["f.parameters/minProperties"]);
+    }
+    // An upper bound alone holds: a repeated name is one less.
+    let most = json!({"type": "object", "additionalProperties": {"const": 1}, "maxProperties": 1});
+    both(&most, &[&[], &[("a", "1")]], &[&[("a", "1"), ("b", "1")]]);
+}
+
+#[test]
+fn rules_for_strings_hold_in_text_too() {
+    let of = |schema: Value| json!({"type": "object", "properties": {"s": schema}, "required": ["s"]});
+    both(&of(json!({"type": "string", "pattern": "^[a-c]+$"})), &[&[("s", "abc")]], &[&[("s", "abd")], &[("s", "")]]);
+    both(
+        &of(json!({"type": "string", "minLength": 2, "maxLength": 3})),
+        &[&[("s", "x\u{e9}")]],
+        &[&[("s", "x")], &[("s", "xxxx")]],
+    );
+    both(&of(json!({"type": "string", "format": "date"})), &[&[("s", "2024-02-29")]], &[&[("s", "2023-02-29")]]);
+    both(&of(json!({"type": "string", "not": {"const": "no"}})), &[&[("s", "non")]], &[&[("s", "no")]]);
+    both(
+        &of(json!({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "null"}, {"type": "array", "maxItems": 1}]})),
+        &[&[("s", "x")], &[("s", "null")], &[("s", "[1]")]],
+        &[&[("s", "xxx")], &[("s", "[1, 2]")]],
+    );
+}
+
+#[test]
+fn a_name_is_not_spelled_in_another_way() {
+    let schema =
+        json!({"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}});
+    let tool = compile(vec![json_call("f", schema)]);
+    let call = |member: &str| format!("\n{{\"name\": \"f\", \"arguments\": {{{member}}}}}\n");
+    assert!(takes(&tool, &call("\"a\": 1, \"b\": \"x\"")));
+    assert!(!takes(&tool, &call("\"\\u0061\": \"x\"")));
+    assert!(!takes(&tool, &call("\"b\": 1")));
 }

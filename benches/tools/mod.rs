@@ -85,7 +85,7 @@ pub fn spread(engine: &Engine, tokens: &Tokens) {
         let mut slowest = (0, "");
         for tool in &tools {
             let one = compiled(engine, &source(std::slice::from_ref(tool), form, tokens.end_of_call), &mut compile);
-            n_widened += usize::from(!one.widened().is_empty());
+            n_widened += usize::from(!one.relaxed().is_empty());
             let before = masks.len();
             walk(&one, &ends, STEPS, &mut masks);
             slowest = slowest.max((
@@ -98,13 +98,13 @@ pub fn spread(engine: &Engine, tokens: &Tokens) {
         let (mut compile, mut masks) = (Vec::new(), Vec::new());
         let all = compiled(engine, &source(&tools, form, tokens.end_of_call), &mut compile);
         walk(&all, &ends, STEPS * tools.len(), &mut masks);
-        print("  all in one request", Row::of(compile), Row::of(masks), all.widened().len());
+        print("  all in one request", Row::of(compile), Row::of(masks), all.relaxed().len());
     }
     let (mut compile, mut masks, mut n_widened) = (Vec::new(), Vec::new(), 0);
     for tool in &tools {
         let schema = tool["function"]["parameters"].clone();
         let one = compiled(engine, &Source::JsonSchema(schema), &mut compile);
-        n_widened += usize::from(!one.widened().is_empty());
+        n_widened += usize::from(!one.relaxed().is_empty());
         walk(&one, &ends, STEPS, &mut masks);
     }
     print("arguments as a JSON schema", Row::of(compile), Row::of(masks), n_widened);

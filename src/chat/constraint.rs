@@ -12,9 +12,9 @@ use super::fields::FieldValue;
 use super::output::{OutputFormat, Thinking};
 use super::served::ServedModel;
 use super::thinking::ThinkingBounds;
-use super::tools::{CallForm, ToolChoice, ToolSettings, call_shapes};
+use super::tools::{CallForm, ToolChoice, ToolSettings, call_shapes, schema_path};
 use crate::engine::{AnswerRule, CallRule, Constraint, ThinkingRule};
-use crate::grammar::{Calls, Compiled, Engine, GrammarError, Source, Vocabulary, Widened, catalogue, gbnf};
+use crate::grammar::{Calls, Compiled, Engine, GrammarError, Relaxed, Source, Vocabulary, catalogue, gbnf};
 use crate::text::{Specials, Tokenizer};
 use crate::units::Token;
 use sources::{AnswerConstraint, Scope};
@@ -44,7 +44,7 @@ pub struct ConstraintCompiler<'a> {
 pub struct Rules {
     pub constraint: Constraint,
     /// Parts of schemas that hold less strictly than asked for.
-    pub relaxed: Vec<Widened>,
+    pub relaxed: Vec<Relaxed>,
     /// Fields that had nothing to act on.
     pub ignored: Vec<String>,
 }
@@ -116,14 +116,18 @@ impl ConstraintCompiler<'_> {
         Ok(rules)
     }
 
-    fn compile(&self, param: &str, source: &Source, relaxed: &mut Vec<Widened>) -> Result<Compiled, RequestError> {
+    fn compile(&self, param: &str, source: &Source, relaxed: &mut Vec<Relaxed>) -> Result<Compiled, RequestError> {
         let compiled = self.served.grammars.compile(source).map_err(|error| refused(param, &error))?;
-        let at = |w: &Widened| match source {
+        let at = |w: &Relaxed| match source {
             // Calls have whole paths already.
             Source::Calls(_) => w.clone(),
-            _ => Widened { pointer: format!("{param}{}", w.pointer), ..w.clone() },
+            _ => Relaxed { pointer: format!("{param}{}", w.pointer), ..w.clone() },
         };
-        relaxed.extend(compiled.widened().iter().map(at));
+        if !compiled.relaxed().is_empty() {
+            let parts: Vec<String> = compiled.relaxed().iter().map(|part| shown(&at(part))).collect();
+            tracing::info!(field = param, ?parts, "parts of a schema hold less strictly than asked for");
+        }
+        relaxed.extend(compiled.relaxed().iter().map(at));
         Ok(compiled)
     }
 
@@ -131,7 +135,7 @@ impl ConstraintCompiler<'_> {
         &self,
         asked: Option<FieldValue<Source>>,
         tools: &ToolSettings,
-        relaxed: &mut Vec<Widened>,
+        relaxed: &mut Vec<Relaxed>,
     ) -> Result<AnswerRule, RequestError> {
         let calls = self.calls(tools, relaxed)?;
         let grammar = match asked {
@@ -145,7 +149,7 @@ impl ConstraintCompiler<'_> {
         Ok(AnswerRule { grammar, calls, banned })
     }
 
-    fn calls(&self, tools: &ToolSettings, relaxed: &mut Vec<Widened>) -> Result<Option<CallRule>, RequestError> {
+    fn calls(&self, tools: &ToolSettings, relaxed: &mut Vec<Relaxed>) -> Result<Option<CallRule>, RequestError> {
         let callable = tools.callable();
         let required = tools.choice == ToolChoice::Required;
         if callable.is_empty() {
@@ -161,7 +165,10 @@ impl ConstraintCompiler<'_> {
         };
         let shapes = call_shapes(tools, CallForm::of(self.served.template));
         let source = Source::Calls(Calls { shapes, end });
-        let grammar = self.compile("tools", &source, relaxed)?.matcher();
+        let mut of_tools = Vec::new();
+        let grammar = self.compile("tools", &source, &mut of_tools)?.matcher();
+        check_strict(tools, &of_tools)?;
+        relaxed.append(&mut of_tools);
         let separator = self.tokens(BETWEEN_CALLS, "tools")?;
         Ok(Some(CallRule { trigger, grammar, required, many: tools.parallel, separator }))
     }
@@ -240,6 +247,24 @@ fn refused(param: &str, error: &GrammarError) -> RequestError {
 }
 
 /// One line for people: where, what, and what holds instead.
-pub fn shown(relaxed: &Widened) -> String {
+pub fn shown(relaxed: &Relaxed) -> String {
     format!("{}: {}; {}", relaxed.pointer, relaxed.what, relaxed.to)
+}
+
+/// A tool that asks to be followed to the letter is refused where it cannot be.
+fn check_strict(tools: &ToolSettings, relaxed: &[Relaxed]) -> Result<(), RequestError> {
+    for (i, tool) in tools.tools.iter().enumerate().filter(|(_, tool)| tool.strict == Some(true)) {
+        let path = schema_path(i);
+        let is_inside =
+            |part: &&Relaxed| part.pointer.strip_prefix(&path).is_some_and(|at| at.is_empty() || at.starts_with('/'));
+        if let Some(part) = relaxed.iter().find(is_inside) {
+            let message = format!(
+                "the tool `{}` is strict, and this of its schema cannot be enforced: {}; leave out that part or `strict`",
+                tool.name,
+                shown(part)
+            );
+            return Err(RequestError::unsupported(format!("tools[{i}].function.strict"), message));
+        }
+    }
+    Ok(())
 }

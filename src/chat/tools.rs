@@ -9,10 +9,9 @@ mod declared;
 pub(super) mod hermes;
 pub(super) mod json_text;
 pub(super) mod qwen_xml;
-pub(super) mod schema;
 mod tool;
 pub(super) mod value;
 
-pub use calls::{CallForm, call_shapes};
+pub use calls::{CallForm, call_shapes, path as schema_path};
 pub use declared::{ToolLimits, ToolSettings};
 pub use tool::{Tool, ToolChoice};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use llguidance::ParserFactory;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 
-use super::error::GrammarError;
+use super::error::{GrammarError, first_lines};
 use super::matcher::Matcher;
-use super::schema::Widened;
+use super::relaxed::Relaxed;
 use super::source::Source;
 use super::vocabulary::{Lexicon, Vocabulary};
 
@@ -47,7 +47,7 @@ pub struct Engine {
 #[derive(Clone)]
 pub struct Compiled {
     template: Arc<Matcher>,
-    widened: Arc<[Widened]>,
+    relaxed: Arc<[Relaxed]>,
 }
 
 impl Engine {
@@ -93,7 +93,7 @@ impl Engine {
     }
 
     fn compile_here(&self, source: &Source) -> Result<Compiled, GrammarError> {
-        let (grammar, widened) = source.lower(&self.lexicon)?;
+        let (grammar, relaxed) = source.lower(&self.lexicon)?;
         let parser = self.factory.create_parser(grammar).map_err(|error| match source {
             Source::Lark(_) => refused(&error),
             _ => GrammarError::Refused(format!("the {} cannot be compiled: {}", source.kind(), first_line(&error))),
@@ -103,7 +103,7 @@ impl Engine {
         template
             .mask()
             .map_err(|error| GrammarError::Refused(format!("the {} matches no text: {error}", source.kind())))?;
-        Ok(Compiled { template: Arc::new(template), widened: widened.into() })
+        Ok(Compiled { template: Arc::new(template), relaxed: relaxed.into() })
     }
 }
 
@@ -114,16 +114,9 @@ impl Compiled {
     }
 
     /// The parts of a schema that are less strict than asked for.
-    pub fn widened(&self) -> &[Widened] {
-        &self.widened
+    pub fn relaxed(&self) -> &[Relaxed] {
+        &self.relaxed
     }
-}
-
-/// The library's message without its traces.
-pub(super) fn first_lines(error: &impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    let text = text.split("\n<").next().unwrap_or_default();
-    text.chars().take(600).collect()
 }
 
 /// The library's message without the place in text that we wrote ourselves.

@@ -67,3 +67,10 @@ pub enum MatchError {
     #[error("the constraint cannot be followed any further: {0}")]
     Failed(String),
 }
+
+/// The library's message without its traces.
+pub(super) fn first_lines(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let text = text.split("\n<").next().unwrap_or_default();
+    text.chars().take(600).collect()
+}

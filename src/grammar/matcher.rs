@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use llguidance::toktrie::TokenizerEnv;
 
-use super::compile::first_lines;
-use super::error::MatchError;
+use super::error::{MatchError, first_lines};
 use super::vocabulary::Lexicon;
 use crate::units::Token;
 

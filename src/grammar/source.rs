@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::calls::Calls;
 use super::error::{GrammarError, Position};
 use super::gbnf::{self, Expr, Grammar, Rule, TokenName, TokenRef};
-use super::schema::{self, Widened};
+use super::relaxed::Relaxed;
+use super::schema;
 use super::vocabulary::Lexicon;
 use crate::units::Token;
 
@@ -63,19 +64,19 @@ impl Source {
         }
     }
 
-    pub(super) fn lower(&self, lexicon: &Lexicon) -> Result<(TopLevelGrammar, Vec<Widened>), GrammarError> {
+    pub(super) fn lower(&self, lexicon: &Lexicon) -> Result<(TopLevelGrammar, Vec<Relaxed>), GrammarError> {
         let lark = |text: String| (TopLevelGrammar::from_lark(text), Vec::new());
         Ok(match self {
             Source::Gbnf(text) => lark(gbnf(gbnf::parse(text)?, lexicon)?),
             Source::Choice(texts) => lark(gbnf(choice(texts)?, lexicon)?),
             Source::JsonSchema(schema) => {
-                let (schema, widened) = schema::lower(schema)?;
-                (TopLevelGrammar::from_json_schema(schema), widened)
+                let (schema, relaxed) = schema::lower(schema)?;
+                (TopLevelGrammar::from_json_schema(schema), relaxed)
             }
             Source::Calls(calls) => calls.lower()?,
             Source::JsonObject => {
-                let (schema, widened) = schema::lower(&json!({"type": "object"}))?;
-                (TopLevelGrammar::from_json_schema(schema), widened)
+                let (schema, relaxed) = schema::lower(&json!({"type": "object"}))?;
+                (TopLevelGrammar::from_json_schema(schema), relaxed)
             }
             Source::Regex(text) => {
                 brackets("regular expression", text)?;

@@ -12,7 +12,7 @@
 use serde_json::Value;
 
 use super::json_text::{escape_into, quote_into};
-use super::schema::Kinds;
+use crate::grammar::Kinds;
 
 /// A number, a literal or leading blanks longer than this are taken for a string (where strings are
 /// admitted).

@@ -1,7 +1,7 @@
 //! What must hold of a whole grammar: no left recursion, every rule can end, bounded when written out.
 
 use super::ast::{Expr, Grammar};
-use super::{MAX_CHAIN, MAX_EXPANDED, MAX_ROW};
+use super::limits::{MAX_CHAIN, MAX_EXPANDED, MAX_ROW};
 use crate::grammar::error::GrammarError;
 
 pub(super) fn check(grammar: &Grammar) -> Result<(), GrammarError> {

@@ -8,10 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::MAX_PARTS;
 use super::ast::{CharSet, Expr, Grammar, TokenRef};
 use super::automaton::{Bytes, Nfa, can_swallow};
 use super::check::{is_nullable, nullable};
+use super::limits::MAX_PARTS;
 use super::regular::{is_regular, regular_rules};
 use crate::grammar::error::GrammarError;
 

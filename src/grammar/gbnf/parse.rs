@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::ast::{CharSet, Expr, Grammar, Rule, TokenName, TokenRef};
-use super::{MAX_ALTERNATIVES, MAX_BYTES, MAX_DEPTH, MAX_REPETITIONS, MAX_RULES, check};
+use super::check;
+use super::limits::{MAX_ALTERNATIVES, MAX_BYTES, MAX_DEPTH, MAX_REPETITIONS, MAX_RULES};
 use crate::grammar::error::{GrammarError, Position};
 
 type Parsed<T> = Result<T, GrammarError>;

@@ -6,9 +6,8 @@ use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar, ValidationResu
 use llguidance::panic_utils::catch_unwind;
 use serde_json::{Value, json};
 
-use super::{Clean, join, options};
-use crate::grammar::compile::first_lines;
-use crate::grammar::error::GrammarError;
+use super::clean::{Clean, join};
+use crate::grammar::error::{GrammarError, first_lines};
 
 /// Bytes of schemas that are compiled to find what fails.
 const MAX_TRIAL_BYTES: usize = 8 * 1024 * 1024;
@@ -102,8 +101,16 @@ impl Path {
 
     /// The pointer in the schema as sent.
     fn origin(&self, clean: &Clean) -> String {
-        let base = self.def.map_or("", |index| clean.defs[index].0.as_str());
-        format!("{base}{}", self.pointer)
+        let mut known = self.pointer.as_str();
+        loop {
+            if let Some(origin) = clean.origins.get(&(self.def, known.to_owned())) {
+                return format!("{origin}{}", &self.pointer[known.len()..]);
+            }
+            match known.rfind('/') {
+                Some(end) => known = &known[..end],
+                None => return self.pointer.clone(),
+            }
+        }
     }
 }
 
@@ -119,8 +126,7 @@ struct Trials {
 impl Trials {
     /// Why the part does not compile.
     fn failure(&mut self, clean: &Clean, part: &Value) -> Result<Option<String>, GrammarError> {
-        let mut schema = clean.with_defs(part);
-        schema["x-guidance"] = options();
+        let schema = clean.with_defs(part);
         let bytes = serde_json::to_string(&schema).map_or(0, |text| text.len());
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
             GrammarError::schema("", "the schema cannot be compiled, and what is wrong with it is not found in time")

@@ -6,8 +6,8 @@ use crate::chat::reasoning::{Mark, at_end};
 use crate::chat::tools::hermes::JsonCall;
 use crate::chat::tools::json_text::quote_into;
 use crate::chat::tools::qwen_xml::{BodyTag, CALL_END, Opener, Seen, ValueEnd, body_tag, opener, seen, value_end};
-use crate::chat::tools::schema::Kinds;
 use crate::chat::tools::value::ValueWriter;
+use crate::grammar::Kinds;
 
 impl OutputParser {
     pub(super) fn json_call(&mut self, end: bool, out: &mut Deltas) -> bool {
@@ -105,7 +105,7 @@ impl OutputParser {
         let mut json = String::from(if self.call.keys.is_empty() { "{" } else { "," });
         quote_into(&mut json, &key);
         json.push(':');
-        let kinds = Kinds::of_parameter(&self.format.tools[self.call.tool], &key);
+        let kinds = Kinds::of_parameter(&self.format.tools[self.call.tool].parameters, &key);
         if self.call.keys.insert(key) {
             self.call.value = ValueWriter::new(kinds);
             self.argue(&json, out);

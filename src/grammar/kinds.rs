@@ -1,11 +1,10 @@
-//! Which JSON types a parameter's schema admits: all that is needed to read a parameter's text.
+//! Which JSON types a parameter's schema admits: all that is needed to read a parameter's text, and to know how it will be
+//! read.
 //!
 //! Deliberately absent: validation. A value that breaks the schema in any other way is passed on as
 //! it is.
 
 use serde_json::Value;
-
-use super::tool::Tool;
 
 /// Nodes of a schema that are looked at for one parameter; past it the parameter counts as untyped.
 const NODE_BUDGET: u32 = 256;
@@ -33,12 +32,21 @@ impl Kinds {
         Kinds(self.0 | other.0)
     }
 
-    /// The types of the parameter `key` of `tool`; an undeclared one follows
-    /// `additionalProperties`.
-    pub fn of_parameter(tool: &Tool, key: &str) -> Kinds {
-        let root = &tool.parameters;
-        let schema = root.get("properties").and_then(|all| all.get(key)).or_else(|| root.get("additionalProperties"));
-        schema.map_or(Kinds::ANY, |schema| Walk { root, budget: NODE_BUDGET }.kinds(schema))
+    /// The types of the parameter `key` of a tool with this schema; an undeclared one follows `additionalProperties`.
+    pub fn of_parameter(parameters: &Value, key: &str) -> Kinds {
+        let mut walk = Walk { root: parameters, budget: NODE_BUDGET };
+        if let Some(kinds) = walk.declared(parameters, key) {
+            return kinds;
+        }
+        let others = parameters.get("additionalProperties");
+        others.map_or(Kinds::ANY, |schema| Walk { root: parameters, budget: NODE_BUDGET }.kinds(schema))
+    }
+
+    /// The types of both; any where they have none in common.
+    fn and(self, other: Kinds) -> Kinds {
+        let whole = |kinds: Kinds| if kinds.has(Kinds::NUMBER) { kinds.with(Kinds::INTEGER) } else { kinds };
+        let both = Kinds(whole(self).0 & whole(other).0);
+        if both == Kinds::NONE { Kinds::ANY } else { both }
     }
 
     fn of_value(value: &Value) -> Kinds {
@@ -59,6 +67,39 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    /// What the schemas for the whole say of one of its properties; nothing where none declares it.
+    fn declared(&mut self, schema: &'a Value, key: &str) -> Option<Kinds> {
+        if self.budget == 0 {
+            return Some(Kinds::ANY);
+        }
+        self.budget -= 1;
+        let part = |name: &str| schema.get(name);
+        let own = part("properties").and_then(|all| all.get(key)).map(|schema| self.kinds(schema));
+        let list = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
+        let target = part("$ref").and_then(Value::as_str).and_then(|reference| self.target(reference));
+        let dependent = ["dependentSchemas", "dependencies"].into_iter().filter_map(part).filter_map(Value::as_object);
+        let joined = target
+            .into_iter()
+            .chain(list("allOf"))
+            .chain(["then", "else"].into_iter().filter_map(part))
+            .chain(dependent.flat_map(|map| map.values()));
+        let mut all = own;
+        for schema in joined {
+            let inside = self.declared(schema, key);
+            all = all.map_or(inside, |all| Some(inside.map_or(all, |inside| all.and(inside))));
+        }
+        for name in ["anyOf", "oneOf"] {
+            let options: Vec<Kinds> = list(name).filter_map(|schema| self.declared(schema, key)).collect();
+            let any = options.into_iter().reduce(Kinds::with);
+            all = all.map_or(any, |all| Some(any.map_or(all, |any| all.and(any))));
+        }
+        all
+    }
+
+    fn target(&self, reference: &str) -> Option<&'a Value> {
+        reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer))
+    }
+
     fn kinds(&mut self, schema: &'a Value) -> Kinds {
         if self.budget == 0 {
             return Kinds::ANY;
@@ -81,9 +122,7 @@ impl<'a> Walk<'a> {
             return Kinds::of_value(value);
         }
         if let Some(reference) = get("$ref").and_then(Value::as_str) {
-            let root = self.root;
-            let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-            return target.map_or(Kinds::ANY, |target| self.kinds(target));
+            return self.target(reference).map_or(Kinds::ANY, |target| self.kinds(target));
         }
         if let Some(branches) = get("anyOf").or_else(|| get("oneOf")).and_then(Value::as_array) {
             return branches.iter().map(|branch| self.kinds(branch)).fold(Kinds::NONE, Kinds::with);
@@ -126,8 +165,7 @@ mod tests {
     fn kinds(schema: Value) -> Kinds {
         let parameters = json!({"properties": {"key": schema}, "$defs": {
             "text": {"type": "string"}, "loop": {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#/$defs/loop"}]}}});
-        let tool = Tool { name: "f".into(), description: None, parameters, strict: None, raw: Value::Null };
-        Kinds::of_parameter(&tool, "key")
+        Kinds::of_parameter(&parameters, "key")
     }
 
     #[test]
@@ -160,11 +198,26 @@ mod tests {
 
     #[test]
     fn undeclared_parameters_follow_additional_properties() {
-        let tool =
-            |parameters| Tool { name: "f".into(), description: None, parameters, strict: None, raw: Value::Null };
-        let typed = tool(json!({"additionalProperties": {"type": "boolean"}}));
+        let typed = json!({"additionalProperties": {"type": "boolean"}});
         assert_eq!(Kinds::of_parameter(&typed, "x"), Kinds::BOOLEAN);
-        assert_eq!(Kinds::of_parameter(&tool(json!({"additionalProperties": false})), "x"), Kinds::ANY);
-        assert_eq!(Kinds::of_parameter(&tool(json!({})), "x"), Kinds::ANY);
+        assert_eq!(Kinds::of_parameter(&json!({"additionalProperties": false}), "x"), Kinds::ANY);
+        assert_eq!(Kinds::of_parameter(&json!({}), "x"), Kinds::ANY);
+    }
+
+    #[test]
+    fn schemas_for_the_whole_declare_parameters_too() {
+        let declared = |schema: Value| Kinds::of_parameter(&schema, "key");
+        let text = json!({"properties": {"key": {"type": "string"}}});
+        let whole = json!({"properties": {"key": {"type": "integer"}}});
+        for (schema, expected) in [
+            (json!({"$ref": "#/$defs/p", "$defs": {"p": text}}), Kinds::STRING),
+            (json!({"allOf": [{"properties": {"key": {"minLength": 1}}}, text]}), Kinds::STRING),
+            (json!({"oneOf": [text, whole, {"properties": {"other": {}}}]}), Kinds::STRING.with(Kinds::INTEGER)),
+            (json!({"properties": {"key": {"type": "number"}}, "anyOf": [whole]}), Kinds::INTEGER),
+            (json!({"if": {}, "then": whole}), Kinds::INTEGER),
+            (json!({"$ref": "#"}), Kinds::ANY),
+        ] {
+            assert_eq!(declared(schema.clone()), expected, "{schema}");
+        }
     }
 }
