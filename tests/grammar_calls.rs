@@ -268,3 +268,14 @@ fn a_name_is_not_spelled_in_another_way() {
     assert!(!takes(&tool, &call("\"\\u0061\": \"x\"")));
     assert!(!takes(&tool, &call("\"b\": 1")));
 }
+
+/// A number that must not be a multiple was read from text, and nothing said so.
+#[test]
+fn what_does_not_hold_of_a_number_is_said_where_it_is_text() {
+    let number = json!({"allOf": [{"minimum": -6, "maximum": 4, "multipleOf": 0.5}]});
+    let tool = compile(vec![xml(
+        "f",
+        json!({"oneOf": [{"type": "object", "properties": {}}, {"type": "object", "properties": {"a": number}}]}),
+    )]);
+    assert!(!tool.relaxed().is_empty());
+}

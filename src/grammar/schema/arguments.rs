@@ -169,6 +169,10 @@ impl Arguments {
             content.values.push(value.shape.clone());
             content.notes.extend(value.notes.iter().cloned());
         }
+        // Where a text may be read as one of these, what does not hold of them does not hold of the text.
+        content.notes.extend(shape.numbers.iter().flat_map(|set| set.notes.iter().cloned()));
+        content.notes.extend(shape.arrays.iter().flat_map(|set| set.notes.iter().cloned()));
+        content.notes.extend(shape.objects.iter().flat_map(|set| set.notes.iter().cloned()));
         let whole_number = |set: &super::shape::NumberSet| *set == super::shape::NumberSet::default();
         content.numbers = Extent::of(shape.numbers.len(), shape.numbers.iter().any(|set| whole_number(&set.shape)));
         let any_array = shape.arrays.iter().any(|set| {
