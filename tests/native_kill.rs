@@ -7,9 +7,13 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use plateau::check::client::Client;
 use serde_json::{Value, json};
+
+/// Longer than any answer here takes.
+const LIMIT: Duration = Duration::from_secs(300);
 
 struct Server {
     child: Child,
@@ -38,10 +42,10 @@ fn start(folder: &Path) -> Server {
 }
 
 impl Server {
-    fn ask(&self, prompt: &str, cached: bool) -> Option<Value> {
+    async fn ask(&self, prompt: &str, cached: bool) -> Option<Value> {
         let body = json!({ "prompt": prompt, "max_tokens": 4, "temperature": 0, "cache_prompt": cached, "ignore_eos": true,
                            "speculative": { "n_max": 0, "lookup": false }, "logprobs": 1 });
-        self.client.post("/v1/completions", &body).ok()
+        self.client.post("/v1/completions", &body, LIMIT).await.ok()
     }
 
     fn kill(mut self) {
@@ -61,8 +65,8 @@ fn said(answer: &Value) -> (Value, Value) {
     (choice["text"].clone(), choice["logprobs"]["token_logprobs"].clone())
 }
 
-#[test]
-fn a_server_killed_while_it_writes_restores_nothing_wrong() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_while_it_writes_restores_nothing_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let n_runs = if std::env::vars_os().any(|(name, _)| name == "PLATEAU_FULL_SWEEP") { 100 } else { 8 };
     // What each prompt is answered with, cold.
@@ -73,7 +77,7 @@ fn a_server_killed_while_it_writes_restores_nothing_wrong() {
         // The last state before the kill may be lost, and those before it may not.
         let first = known.len().saturating_sub(4);
         for (i, expected) in known.iter().enumerate().skip(first) {
-            let answer = server.ask(&prompt(i), true).unwrap();
+            let answer = server.ask(&prompt(i), true).await.unwrap();
             assert_eq!(&said(&answer), expected, "run {run}, prompt {i}: {}", answer["timings"]["cache"]);
             let n_cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
             n_restored += usize::from(n_cached > 0);
@@ -82,21 +86,19 @@ fn a_server_killed_while_it_writes_restores_nothing_wrong() {
         // New states until the kill, at another point of their writing each time.
         for _ in 0..1 + run % 3 {
             let i = known.len();
-            let cold = server.ask(&prompt(i), false).unwrap();
-            let saving = server.ask(&prompt(i), true).unwrap();
+            let cold = server.ask(&prompt(i), false).await.unwrap();
+            let saving = server.ask(&prompt(i), true).await.unwrap();
             assert_eq!(said(&saving), said(&cold), "run {run}, prompt {i}");
             known.push(said(&cold));
         }
-        std::thread::scope(|scope| {
-            let client = server.client.clone();
-            let body = json!({ "prompt": prompt(9000 + run), "max_tokens": 1 + run % 7 });
-            let in_flight = scope.spawn(move || client.post("/v1/completions", &body));
-            if run % 2 == 0 {
-                let _ = server.client.get("/cache");
-            }
-            server.kill();
-            drop(in_flight.join());
-        });
+        let client = server.client.clone();
+        let body = json!({ "prompt": prompt(9000 + run), "max_tokens": 1 + run % 7 });
+        let in_flight = tokio::spawn(async move { client.post("/v1/completions", &body, LIMIT).await });
+        if run % 2 == 0 {
+            let _ = server.client.get("/cache", LIMIT).await;
+        }
+        server.kill();
+        drop(in_flight.await);
     }
     println!("{n_runs} kills, {} prompts, {n_restored} answers restored, all as cold ones", known.len());
     assert!(n_restored > 0);
