@@ -97,7 +97,7 @@ pub struct Seen {
     pub at_rest: Option<Result<(), String>>,
 }
 
-/// Runs the sessions. What is measured is judged anew after each.
+/// Runs the sessions. What is measured is judged anew after each turn.
 ///
 /// # Errors
 /// Results that cannot be written.
@@ -126,9 +126,7 @@ pub async fn run(session: &mut Session<'_>, run: &mut Run, soak: &Soak) -> Resul
     while at < soak.sessions || end.is_some_and(|end| Instant::now() < end) {
         at += 1;
         session.progress.step((at - 1).min(soak.sessions), soak.sessions.max(at));
-        let is_over = one_session(session, run, soak, &mut seen, (at, start, scale)).await?;
-        judge_now(run, soak, &seen)?;
-        if is_over {
+        if one_session(session, run, soak, &mut seen, (at, start, scale)).await? {
             break;
         }
     }
@@ -175,6 +173,7 @@ async fn one_session(
         session.progress.line(&row.line());
         seen.rows.push(row);
         seen.synthesised += usize::from(conversation.take_synthesised());
+        judge_now(run, soak, seen)?;
         if let Some(error) = error {
             let goes_on = run.goes_on(session, &error).await;
             // The rest of this conversation has no meaning without the answer.
