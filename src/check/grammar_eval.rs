@@ -10,6 +10,7 @@ mod error;
 mod job;
 mod journal;
 mod markdown;
+mod options;
 mod problem;
 mod record;
 mod report;
@@ -18,8 +19,6 @@ mod shape;
 mod statistics;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 
@@ -30,6 +29,7 @@ use sandbox::Sandbox;
 
 pub use condition::{Condition, Dialect};
 pub use error::CheckError;
+pub use options::Options;
 pub use problem::Problem;
 pub use record::{Outcome, Record};
 pub use report::Report;
@@ -38,35 +38,6 @@ pub use shape::{SHAPES, Shape};
 
 /// Requests in a row that fail before the run stops: the server is gone.
 const MAX_FAULTS_IN_A_ROW: usize = 8;
-
-/// What to compare, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Base address, with or without `/v1`. Plain HTTP.
-    pub url: String,
-    /// Nothing: the first that the server lists.
-    pub model: Option<String>,
-    /// The text of an API key.
-    pub key: Option<String>,
-    /// JSONL of problems in the form of HumanEval.
-    pub problems: PathBuf,
-    /// Problems that are taken, from the first on.
-    pub limit: Option<usize>,
-    /// Each once.
-    pub conditions: Vec<Condition>,
-    pub dialect: Dialect,
-    /// Tokens of thinking, where a condition bounds it.
-    pub budget_tokens: Option<u32>,
-    pub max_tokens: u32,
-    pub temperature: f64,
-    /// Requests at the same time.
-    pub concurrency: usize,
-    pub timeout: Duration,
-    /// Where the results are kept.
-    pub journal: PathBuf,
-    pub python: String,
-    pub limits: Limits,
-}
 
 /// Runs what is not done yet and reports on all. `progress` gets a line after each result.
 ///

@@ -3,6 +3,7 @@
 //! Two ways of writing: Qwen's XML, where a parameter is text or JSON between tags, and Hermes' JSON. What of a schema is out
 //! of reach is made less strict for its part alone, and said so: one bad tool never spoils the others.
 
+mod shape;
 mod value;
 mod writer;
 mod xml;
@@ -18,33 +19,14 @@ use super::schema;
 use crate::units::Token;
 use writer::{Writer, repaired};
 
+pub use shape::{CallBody, CallShape};
+
 /// The calls that may be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     pub shapes: Vec<CallShape>,
     /// The token that ends a call.
     pub end: Token,
-}
-
-/// Calls of one tool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CallShape {
-    pub name: String,
-    /// The schema of the arguments.
-    pub schema: Value,
-    pub body: CallBody,
-    /// Path of the schema in the request, for what is relaxed.
-    pub path: String,
-}
-
-/// How a call is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallBody {
-    Xml {
-        /// Names alone are held to the schema, and values are free.
-        free: bool,
-    },
-    Json,
 }
 
 impl Calls {

@@ -24,12 +24,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api",
             "grammar",
             "check",
-            "picture",
+            "image",
         ],
     ),
-    ("api", &["chat", "engine", "config", "telemetry", "text", "picture"]),
-    ("chat", &["grammar", "text", "sampling", "engine", "config", "picture"]),
-    ("picture", &[]),
+    ("api", &["chat", "engine", "config", "telemetry", "text", "image"]),
+    ("chat", &["grammar", "text", "sampling", "engine", "config", "image"]),
+    ("image", &[]),
     ("engine", &["grammar", "text", "sampling", "config", "telemetry"]),
     ("llama", &["engine", "text", "sampling", "config", "gguf"]),
     ("text", &["gguf"]),
@@ -44,7 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// What the tests of a layer compare it with.
-const TEST_ARROWS: &[(&str, &str)] = &[("llama/vision/tests.rs", "picture")];
+const TEST_ARROWS: &[(&str, &str)] = &[("llama/vision/tests.rs", "image")];
 
 /// In these, only the named modules of the engine may be used: the seam, not the thread.
 const ENGINE_SEAM: &[(&str, &[&str])] =

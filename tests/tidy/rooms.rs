@@ -6,7 +6,6 @@ use super::tree::{Source, Tree, layer, module_of};
 
 /// (a name or a path, layers that may hold it). A path counts also where its parts come by `use`.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("llama_cpp_2", &["llama"]),
     ("llama_cpp_sys_2", &["llama"]),
     ("unsafe", &["llama"]),
     ("axum", &["api", "app"]),

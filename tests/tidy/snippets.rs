@@ -112,7 +112,7 @@ fn rooms_are_told_by_words_and_not_by_texts() {
         &[("text/a.rs", "use axum::Json;")],
         &[("text/a.rs", "fn f() { axum::serve(); }")],
         &[("text/a.rs", "use axum as http;")],
-        &[("chat/a.rs", "use llama_cpp_2::model;")],
+        &[("chat/a.rs", "use llama_cpp_sys_2::llama_model;")],
         &[("chat/a.rs", "fn f() { unsafe { g() } }")],
         &[("chat/a.rs", "unsafe impl Send for X {}")],
         &[("chat/a.rs", "macro_rules! m { () => { unsafe { g() } } }")],

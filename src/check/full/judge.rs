@@ -8,7 +8,7 @@ use crate::check::facts::Facts;
 use crate::check::session::Session;
 use crate::check::verdict::Check;
 
-use super::{arguments, text_figures};
+use super::text::{arguments, text_figures};
 
 const MIN_STREAM_EVENTS: usize = 5;
 const MIN_STREAM_CHARS: usize = 20;

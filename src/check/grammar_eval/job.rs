@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::code;
 use super::condition::Condition;
 use super::error::CheckError;
+use super::options::Options;
 use super::problem::Problem;
 use super::record::{Counted, Outcome, Record};
 use super::sandbox::{Ran, Sandbox};
-use super::{Options, code};
 use crate::check::answer::Answer;
 use crate::check::client::{Client, ClientError};
 

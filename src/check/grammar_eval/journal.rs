@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Options;
 use super::error::CheckError;
+use super::options::Options;
 use super::problem::Problem;
 use super::record::Record;
 

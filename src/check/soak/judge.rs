@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::{Mode, Row, Seen, Soak};
+use super::ledger::Row;
+use super::settings::{Mode, Seen, Soak};
 use crate::check::verdict::{Check, Report, Status};
 
 /// Warnings.

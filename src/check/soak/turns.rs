@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Soak;
+use super::settings::{Mode, Soak};
 use crate::check::answer::{Answer, Call};
 use crate::check::client::ClientError;
 use crate::check::prompts;
@@ -24,7 +24,7 @@ fn result_chars(turn: usize) -> usize {
 
 /// What the results are multiplied by to reach the depth that is asked for, or why no conversation can be had.
 pub(super) async fn scale(session: &mut Session<'_>, soak: &Soak) -> Result<Result<f64, String>, ClientError> {
-    if soak.mode == super::Mode::Fresh {
+    if soak.mode == Mode::Fresh {
         return Ok(Ok(1.0));
     }
     if session.facts.tools == Some(false) {

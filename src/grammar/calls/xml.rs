@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::CallShape;
+use super::shape::CallShape;
 use super::value::Values;
 use super::writer::{Writer, quoted, regex, repaired};
 use crate::grammar::kinds::Kinds;

@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use serde_json::{Value, json};
-
 use super::draft::{ArrayGroup, Blame, Change, Draft, Fork, Group, Todo};
 use super::node::{Condition, Id, KINDS, Kind, KindSet, Node, Rule, Words, target};
 use super::refute::{Refuted, Ways};
@@ -370,13 +368,5 @@ impl Place<'_> {
         names.collect::<Vec<_>>().into_iter().all(|change| draft.change(change))
             && draft.change(Change::MinProperties(object.min.unwrap_or(0)))
             && object.max.is_none_or(|max| draft.change(Change::MaxProperties(max)))
-    }
-}
-
-/// All booleans, or `null`.
-pub(super) fn all_of(kind: Kind) -> Vec<Value> {
-    match kind {
-        Kind::Boolean => vec![json!(true), json!(false)],
-        _ => vec![Value::Null],
     }
 }

@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use super::draft::{ArrayDraft, Draft};
-use super::expand::all_of;
 use super::judge;
-use super::node::{Bound, Id, Kind, Node, same};
+use super::node::{Bound, Id, Kind, Node, all_of, same};
 use super::patterns;
 use super::shape::{ArraySet, Conj, Known, Noted, NumberSet, Shape, Sign, TextSet};
 

@@ -224,3 +224,11 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
         _ => a == b,
     }
 }
+
+/// All booleans, or `null`.
+pub(super) fn all_of(kind: Kind) -> Vec<Value> {
+    match kind {
+        Kind::Boolean => vec![Value::Bool(true), Value::Bool(false)],
+        _ => vec![Value::Null],
+    }
+}
