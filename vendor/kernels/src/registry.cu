@@ -27,6 +27,7 @@ static KernelState states[KERNELS] = {
     { "gdn_exact", "the same with every product in three terms", { false }, { 0 }, { 0 } },
     { "gdn_in_place", "Gated DeltaNet of one sequence without a copy of its state before it", { true }, { 0 }, { 0 } },
     { "mmvq_limit", "another limit between upstream's two small-batch products (mmvq_limit=N)", { false }, { 0 }, { 0 } },
+    { "mmq_small", "products with 1 to 16 columns, columns quantized once, a gate in one launch", { false }, { 0 }, { 0 } },
 };
 
 static std::atomic<int> limit{ 0 };
