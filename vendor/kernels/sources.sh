@@ -11,6 +11,7 @@ RENAMED=(
     'mmvq.cu ggml_cuda_should_use_mmvq ggml_cuda_mul_mat_vec_q'
     'mmq.cu ggml_cuda_mul_mat_q'
     'unary.cu ggml_cuda_op_swiglu'
+    'binbcast.cu ggml_cuda_op_add'
     'gated_delta_net.cu ggml_cuda_op_gated_delta_net ggml_cuda_op_gated_delta_net_fused_cache'
     'getrows.cu ggml_cuda_op_get_rows'
     'ggml-cuda.cu ggml_backend_init'

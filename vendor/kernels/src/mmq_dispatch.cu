@@ -1,6 +1,7 @@
-// Takes upstream's entry points for products with quantized matrices, and for the SwiGLU behind two of them.
+// Takes upstream's entry points for products with quantized matrices, and for the SwiGLU or the sum behind them.
 //
 // For: deciding per product who computes it, and what products of a graph share. Not for: the kernels (mmq_small.cu).
+#include "binbcast.cuh"
 #include "mmq.cuh"
 #include "mmvq.cuh"
 #include "unary.cuh"
@@ -17,6 +18,7 @@ void up_ggml_cuda_mul_mat_vec_q(ggml_backend_cuda_context & ctx, const ggml_tens
                                 ggml_tensor * dst, const ggml_cuda_mm_fusion_args_host * fusion);
 void up_ggml_cuda_mul_mat_q(ggml_backend_cuda_context & ctx, const ggml_tensor * src0, const ggml_tensor * src1, const ggml_tensor * ids, ggml_tensor * dst);
 void up_ggml_cuda_op_swiglu(ggml_backend_cuda_context & ctx, ggml_tensor * dst);
+void up_ggml_cuda_op_add(ggml_backend_cuda_context & ctx, ggml_tensor * dst);
 
 namespace plateau {
 
@@ -100,6 +102,25 @@ static SmallProduct arguments(const ggml_tensor * weights, const ggml_tensor * c
     return p;
 }
 
+// Takes what follows the product into the same launch: nothing runs between them, so the memory of what they make is free by
+// now. Upstream does so for one column.
+static void join(SmallProduct & p, const ggml_tensor * columns, const ggml_tensor * dst) {
+    if (const Gate * gate = now.shared->gate(dst)) {
+        SmallProduct last = arguments(gate->up->src[0], columns, gate->out);
+        last.other = gate->gate->src[0]->data;
+        if (last.rows != 0 && small_in_domain(last)) {
+            p = last;
+            now.done.insert(gate->gate == dst ? gate->up : gate->gate);
+            now.done.insert(gate->out);
+        }
+    } else if (const Sum * sum = now.shared->sum(dst)) {
+        p.out = (float *) sum->out->data;
+        p.out_column = sum->out->nb[1] / sizeof(float);
+        p.add = (const float *) sum->other->data;
+        now.done.insert(sum->out);
+    }
+}
+
 // Computes it if it is ours to compute. A product with what upstream joins to it has the last node as `dst`.
 static bool compute(ggml_backend_cuda_context & ctx, const ggml_tensor * weights, const ggml_tensor * columns, ggml_tensor * dst,
                     const ggml_cuda_mm_fusion_args_host * joined) {
@@ -131,15 +152,8 @@ static bool compute(ggml_backend_cuda_context & ctx, const ggml_tensor * weights
     if (!now.shared) {
         now.shared = std::make_unique<SharedProducts>(now.graph);
     }
-    if (const Gate * gate = joined ? nullptr : now.shared->gate(dst)) {
-        // The second product and the SwiGLU with this one: nothing runs between them, so the memory of what they make is free.
-        SmallProduct last = arguments(gate->up->src[0], columns, gate->out);
-        last.other = gate->gate->src[0]->data;
-        if (last.rows != 0 && small_in_domain(last)) {
-            p = last;
-            now.done.insert(gate->gate == dst ? gate->up : gate->gate);
-            now.done.insert(gate->out);
-        }
+    if (!joined) {
+        join(p, columns, dst);
     }
     const bool early = may_start_early(weights);
     p.quantized = quantized(ctx, columns, early);
@@ -166,5 +180,11 @@ void ggml_cuda_mul_mat_q(ggml_backend_cuda_context & ctx, const ggml_tensor * sr
 void ggml_cuda_op_swiglu(ggml_backend_cuda_context & ctx, ggml_tensor * dst) {
     if (!plateau::now.done.erase(dst)) {
         up_ggml_cuda_op_swiglu(ctx, dst);
+    }
+}
+
+void ggml_cuda_op_add(ggml_backend_cuda_context & ctx, ggml_tensor * dst) {
+    if (!plateau::now.done.erase(dst)) {
+        up_ggml_cuda_op_add(ctx, dst);
     }
 }

@@ -68,6 +68,16 @@ SharedProducts::SharedProducts(const ggml_cgraph * graph) {
         if (i + 2 >= graph->n_nodes) {
             continue;
         }
+        ggml_tensor * add = graph->nodes[i + 1];
+        // A sum that another sum follows is left alone: upstream adds chains of them up at once.
+        if (add->op == GGML_OP_ADD && graph->nodes[i + 2]->op != GGML_OP_ADD && readers[node] == 1 && !(node->flags & GGML_TENSOR_FLAG_OUTPUT)
+            && (add->src[0] == node) != (add->src[1] == node)) {
+            const ggml_tensor * other = add->src[0] == node ? add->src[1] : add->src[0];
+            if (other->type == GGML_TYPE_F32 && add->type == GGML_TYPE_F32 && ggml_are_same_shape(other, node) && ggml_are_same_shape(add, node)
+                && ggml_is_contiguous(other) && ggml_is_contiguous(add)) {
+                sums[node] = { other, add };
+            }
+        }
         const ggml_tensor * next = graph->nodes[i + 1];
         ggml_tensor * glu = graph->nodes[i + 2];
         const bool joined = next->op == GGML_OP_MUL_MAT && glu->op == GGML_OP_GLU && glu->src[1] && ggml_get_glu_op(glu) == GGML_GLU_OP_SWIGLU

@@ -1,4 +1,4 @@
-// What the products of a graph can share: columns quantized once, and a gate's two products with what joins them.
+// What the products of a graph can share: columns quantized once, a gate's two products, and the node behind them.
 //
 // For: mmq_dispatch.cu and the test of the search (mmq_graph_test.cpp). Not for: computing. Needs ggml, no card.
 #pragma once
@@ -19,6 +19,12 @@ struct Gate {
     ggml_tensor * out;
 };
 
+// A product read only by the sum behind it, whose other part has the same shape.
+struct Sum {
+    const ggml_tensor * other;
+    ggml_tensor * out;
+};
+
 class SharedProducts {
 public:
     explicit SharedProducts(const ggml_cgraph * graph);
@@ -29,10 +35,15 @@ public:
         const auto found = gates.find(product);
         return found == gates.end() ? nullptr : &found->second;
     }
+    const Sum * sum(const ggml_tensor * product) const {
+        const auto found = sums.find(product);
+        return found == sums.end() ? nullptr : &found->second;
+    }
 
 private:
     std::unordered_set<const ggml_tensor *> changed;
     std::unordered_map<const ggml_tensor *, Gate> gates;
+    std::unordered_map<const ggml_tensor *, Sum> sums;
 };
 
 } // namespace plateau

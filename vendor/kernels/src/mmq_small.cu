@@ -18,7 +18,7 @@ namespace plateau {
 #define PLATEAU_SMALL_WARPS 4
 #endif
 #ifndef PLATEAU_SMALL_BLOCKS
-#define PLATEAU_SMALL_BLOCKS 1
+#define PLATEAU_SMALL_BLOCKS (MT == 1 ? 4 : 3)
 #endif
 #ifndef PLATEAU_SMALL_TILES
 #define PLATEAU_SMALL_TILES 1
