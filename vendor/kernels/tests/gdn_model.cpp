@@ -3,8 +3,8 @@
 //   gdn_model PLUGIN MODEL prefill [DEPTH]         tokens a second at micro-batches of 512 and 2048, depth 0 and DEPTH (32768)
 //   gdn_model PLUGIN MODEL step [DEPTH]            a step of 1 to 5 tokens, all but one taken back: milliseconds, memory
 //   gdn_model PLUGIN MODEL widths [DEPTH]          a step of 1 to 8 tokens with small-batch products on and off, and how far
-//                                                  apart their logits are; of WIDTH tokens and PRODUCTS (llama.cpp, off, on)
-//                                                  alone where the environment has them
+//                                                  apart their logits are; of WIDTHS and PRODUCTS (llama.cpp, off, on) alone
+//                                                  where the environment has such lists
 //   gdn_model PLUGIN MODEL bits TEXT               in place: the same logits, whatever is taken back, saved, copied
 //   gdn_model PLUGIN MODEL parity TEXT [PROMPTS [WAYS]]    in chunks: greedy answers to long pieces of TEXT (200), and the gap
 //                                                          of logits where they part
@@ -272,15 +272,18 @@ static void widths(int depth) {
     const Config configs[] = { UPSTREAM, { "off", "+all,-gdn_exact,-mmq_small" }, { "on", "+all,-gdn_exact,+mmq_small" } };
     const std::vector<llama_token> text = random_tokens(depth + 256);
     printf("%-12s %3s %12s   NMSE of logits against off, products' calls/fall-backs\n", "products", "T", "ms");
-    const char * only_width = getenv("WIDTH");
-    const char * only = getenv("PRODUCTS");
+    // Whether a comma-separated list of the environment has it, or there is none.
+    auto wanted = [](const char * list, const std::string & what) {
+        const char * text = getenv(list);
+        return !text || ("," + std::string(text) + ",").find("," + what + ",") != std::string::npos;
+    };
     for (const int tokens : { 1, 2, 3, 4, 5, 6, 8 }) {
-        if (only_width && atoi(only_width) != tokens) {
+        if (!wanted("WIDTHS", std::to_string(tokens))) {
             continue;
         }
         std::vector<float> off;
         for (const Config & config : configs) {
-            if (only && strcmp(only, config.name) != 0) {
+            if (!wanted("PRODUCTS", config.name)) {
                 continue;
             }
             Context c(config.switches, { static_cast<uint32_t>(depth + 512), 512, static_cast<uint32_t>(tokens - 1) });
