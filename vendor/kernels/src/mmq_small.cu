@@ -11,6 +11,7 @@
 
 namespace plateau {
 
+// To be chosen by measurement: places of a ring, warps and resident blocks, tiles of 16 rows a block.
 #ifndef PLATEAU_SMALL_STAGES
 #define PLATEAU_SMALL_STAGES 3
 #endif

@@ -71,8 +71,8 @@ static int configure(const char * spec, char * error, int error_size) {
         const std::string name = word.substr(1);
         bool known = false;
         for (int i = 0; i < KERNELS; ++i) {
-            // The limit is a number, not a switch, and exactness a choice of its own: +all makes neither.
-            const bool choice = i == MMVQ_LIMIT || i == GDN_EXACT;
+            // The limit is a number, not a switch, exactness a choice of its own, small products are not measured yet: +all makes none.
+            const bool choice = i == MMVQ_LIMIT || i == GDN_EXACT || i == MMQ_SMALL;
             if (name == states[i].name || (name == "all" && (word[0] == '-' || !choice))) {
                 on[i] = word[0] == '+';
                 known = true;

@@ -1,6 +1,6 @@
 // What a warp of NVIDIA's can do beyond C++: shuffles, matrix fragments, asynchronous copies, and how a kernel is started.
 //
-// For: the Gated DeltaNet kernels, which are compiled twice: by nvcc for a card, and by a host compiler with
+// For: the Gated DeltaNet kernels and the small-batch product, which are compiled twice: by nvcc for a card, and by a host compiler with
 // tests/emulate.h (PLATEAU_EMULATE), where every lane is a fibre and these functions meet in one place. Not for: arithmetic
 // that plain C++ has. Halves are kept as bits, two to a word, so that both compilers see the same types.
 #pragma once
@@ -72,11 +72,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
 
 // 16 bytes to shared memory, in the background.
 __device__ __forceinline__ void copy_later(void * to, const void * from) {
-#ifdef PLATEAU_HINT
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_place(to)), "l"(from) : "memory");
-#else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_place(to)), "l"(from) : "memory");
-#endif
 }
 // The same, of which only the first `bytes` (0 to 16) are read and the rest is zero.
 __device__ __forceinline__ void copy_later(void * to, const void * from, int bytes) {
