@@ -53,8 +53,8 @@ pub fn whole(profile: &Profile, origin: &dyn Fn(&str) -> Origin) -> Result<(), C
 }
 
 /// The kernels of the CUDA plug-in that can be switched (vendor/kernels/src/registry.cu).
-pub const KERNELS: [&str; 6] =
-    ["fattn_quant", "fattn_quant_prefill", "gdn_chunk", "gdn_exact", "gdn_in_place", "mmvq_limit"];
+pub const KERNELS: [&str; 7] =
+    ["fattn_quant", "fattn_quant_prefill", "gdn_chunk", "gdn_exact", "gdn_in_place", "mmvq_limit", "mmq_small"];
 
 /// What is wrong with switches, known here too so that a slip is refused on a machine without a GPU.
 fn kernels_fault(switches: &str) -> Option<String> {

@@ -2,7 +2,7 @@
 # Builds libggml-cuda-sm<ARCH>.so: upstream's CUDA backend of the pinned llama.cpp with our kernels. Needs no Rust.
 #
 #   build.sh ARCH        86, 89, 90 or 120; prints the path of the library
-#   build.sh ARCH tests  also builds fattn_check, gdn_check, gdn_graph, op_compare and gdn_compare beside it, and gdn_model
+#   build.sh ARCH tests  also builds fattn_check, gdn_check, mmq_check, gdn_graph, mmq_graph_test, op_compare, gdn_compare and mmq_compare beside it, and gdn_model
 #                        where LLAMA_INSTALL says what to link it with
 #   build.sh ARCH check  compiles our kernels only and holds registers, spills and shared memory to limits (check_ptxas.sh)
 #
@@ -120,18 +120,23 @@ upstream_objects=''
         case $source in *.c) echo "  std = -x c -std=c11" ;; *) echo "  std = -std=c++17" ;; esac
         host_objects+=" host/$source.o"
     done
-    for test in op_compare gdn_compare gdn_graph; do
+    for test in op_compare gdn_compare gdn_graph mmq_compare mmq_graph_test; do
         echo "build host/$test.o: host $here/tests/$test.cpp"
         echo "  std = -std=c++17"
     done
     echo "build op_compare: program host/op_compare.o$host_objects"
     echo "build gdn_compare: program host/gdn_compare.o$host_objects"
-    echo "build host/gdn_in_place.o: host $here/src/gdn_in_place.cu"
-    echo "  std = -x c++ -std=c++17"
+    echo "build mmq_compare: program host/mmq_compare.o$host_objects"
+    for search in gdn_in_place mmq_graph; do
+        echo "build host/$search.o: host $here/src/$search.cu"
+        echo "  std = -x c++ -std=c++17"
+    done
     echo "build gdn_graph: program host/gdn_graph.o host/gdn_in_place.o$host_objects"
-    for test in fattn_check gdn_check; do echo "build ours/$test.o: nvcc $here/tests/$test.cu"; done
+    echo "build mmq_graph_test: program host/mmq_graph_test.o host/mmq_graph.o$host_objects"
+    for test in fattn_check gdn_check mmq_check; do echo "build ours/$test.o: nvcc $here/tests/$test.cu"; done
     echo "build fattn_check: nvprogram ours/fattn_check.o ours/fattn_quant.cu.o"
     echo "build gdn_check: nvprogram ours/gdn_check.o ours/gdn_chunks.cu.o ours/gdn_step.cu.o"
+    echo "build mmq_check: nvprogram ours/mmq_check.o ours/mmq_small.cu.o"
     if [ -n "${LLAMA_INSTALL:-}" ]; then
         # Hosts the plug-in, so all of ggml is kept and exported.
         core="-L$LLAMA_INSTALL/lib -Wl,--start-group -lllama -lggml-cpu -Wl,--whole-archive -lggml-base -lggml -Wl,--no-whole-archive -Wl,--end-group"
@@ -147,7 +152,7 @@ upstream_objects=''
 # Unchanged rules keep the time stamp, so that nothing is built twice.
 cmp -s "$ninja.new" "$ninja" && rm "$ninja.new" || mv "$ninja.new" "$ninja"
 targets="libggml-cuda-sm$arch.so"
-[ "$what" = tests ] && targets+=" fattn_check op_compare gdn_check gdn_compare gdn_graph${LLAMA_INSTALL:+ gdn_model}"
+[ "$what" = tests ] && targets+=" fattn_check op_compare gdn_check gdn_compare gdn_graph mmq_check mmq_compare mmq_graph_test${LLAMA_INSTALL:+ gdn_model}"
 [ "${FLAVOUR:-}" = upstream ] && targets+=" upstream/libggml-cuda-upstream.so"
 ninja -C "$build" -j "$jobs" $targets >&2
 echo "$build/libggml-cuda-sm$arch.so"

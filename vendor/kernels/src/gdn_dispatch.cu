@@ -11,6 +11,7 @@
 #include "gdn.h"
 #include "gdn_dispatch.h"
 #include "gdn_in_place.h"
+#include "mmq_dispatch.h"
 #include "registry.h"
 
 #include <memory>
@@ -95,7 +96,9 @@ static ggml_backend_t (*up_init_backend)(ggml_backend_dev_t, const char *) = nul
 static enum ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph * graph) {
     current = graph;
     found.reset();
+    begin_products(graph);
     const enum ggml_status status = up_graph_compute(backend, graph);
+    end_products();
     current = nullptr;
     found.reset();
     return status;

@@ -27,6 +27,7 @@ static KernelState states[KERNELS] = {
     { "gdn_exact", "the same with every product in three terms", { false }, { 0 }, { 0 } },
     { "gdn_in_place", "Gated DeltaNet of one sequence without a copy of its state before it", { true }, { 0 }, { 0 } },
     { "mmvq_limit", "another limit between upstream's two small-batch products (mmvq_limit=N)", { false }, { 0 }, { 0 } },
+    { "mmq_small", "products with 1 to 16 columns, columns quantized once, a gate in one launch", { false }, { 0 }, { 0 } },
 };
 
 static std::atomic<int> limit{ 0 };
@@ -70,8 +71,8 @@ static int configure(const char * spec, char * error, int error_size) {
         const std::string name = word.substr(1);
         bool known = false;
         for (int i = 0; i < KERNELS; ++i) {
-            // The limit is a number, not a switch, and exactness a choice of its own: +all makes neither.
-            const bool choice = i == MMVQ_LIMIT || i == GDN_EXACT;
+            // The limit is a number, not a switch, exactness a choice of its own, small products are not measured yet: +all makes none.
+            const bool choice = i == MMVQ_LIMIT || i == GDN_EXACT || i == MMQ_SMALL;
             if (name == states[i].name || (name == "all" && (word[0] == '-' || !choice))) {
                 on[i] = word[0] == '+';
                 known = true;

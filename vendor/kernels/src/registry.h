@@ -10,7 +10,7 @@
 
 namespace plateau {
 
-enum Kernel { FATTN_QUANT, FATTN_QUANT_PREFILL, GDN_CHUNK, GDN_EXACT, GDN_IN_PLACE, MMVQ_LIMIT, KERNELS };
+enum Kernel { FATTN_QUANT, FATTN_QUANT_PREFILL, GDN_CHUNK, GDN_EXACT, GDN_IN_PLACE, MMVQ_LIMIT, MMQ_SMALL, KERNELS };
 
 struct KernelState {
     const char * name;

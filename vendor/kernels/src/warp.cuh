@@ -21,6 +21,7 @@ using half_bits = uint16_t;
 #include "emulate.h"
 #else
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
@@ -101,6 +102,10 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
 __device__ __forceinline__ void copy_later(void * to, const void * from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_place(to)), "l"(from) : "memory");
 }
+// The same, of which only the first `bytes` (0 to 16) are read and the rest is zero.
+__device__ __forceinline__ void copy_later(void * to, const void * from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_place(to)), "l"(from), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void copy_8_later(void * to, const void * from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_place(to)), "l"(from) : "memory");
 }
@@ -113,9 +118,68 @@ template <int NEWEST> __device__ __forceinline__ void wait_for_copy_groups() {
     asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
 }
 
+// d (16 x 8) = a (16 x 32) b (32 x 8) + c in 32-bit integers of signed bytes; `_16` with 16 in place of 32.
+__device__ __forceinline__ void multiply_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int c) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c));
+}
+__device__ __forceinline__ void multiply_bytes_16(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b, int c) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a0), "r"(a1), "r"(b), "r"(c));
+}
+// d (16 x 8) = a (16 x 16) b (16 x 8) of bfloat16, in f32.
+__device__ __forceinline__ void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+}
+// Two bfloat16 values less 128 each; exact for whole numbers of 7 bits above 128.
+__device__ __forceinline__ uint32_t less_128_bf16(uint32_t x) {
+    uint32_t y;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0x3f803f80u), "r"(0xc300c300u));
+    return y;
+}
+
+__device__ __forceinline__ uint32_t bytes_of(uint32_t x, uint32_t y, uint32_t which) { return __byte_perm(x, y, which); }
+// The low word of (high:low) >> bits, for 0 to 31 bits.
+__device__ __forceinline__ uint32_t shift_pair(uint32_t low, uint32_t high, int bits) { return __funnelshift_r(low, high, bits); }
+__device__ __forceinline__ float as_float(uint32_t x) { return __uint_as_float(x); }
+// To the nearest bfloat16.
+__device__ __forceinline__ uint16_t to_bf16(float x) { return __bfloat16_as_ushort(__float2bfloat16(x)); }
+// Of memory that nothing writes while the kernel runs.
+template <typename T> __device__ __forceinline__ T load_constant(const T * p) { return __ldg(p); }
+
+// The launch before this one in the stream is done, and what it wrote can be read; what follows may be started meanwhile.
+// Where a card knows no such launches both do nothing: the stream's order holds.
+__device__ __forceinline__ void wait_for_earlier_launch() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_later_launch_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <typename P>
 void start(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, const P & params) {
     kernel<<<grid, threads, shared_bytes, stream>>>(params);
+}
+
+// As `start`, for kernels that call `wait_for_earlier_launch` themselves: `early` lets them start before that.
+template <typename P>
+cudaError_t start_early(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, const P & params, bool early) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = early ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, params);
 }
 
 } // namespace plateau
@@ -170,6 +234,18 @@ cudaError_t launch(dim3 grid, int threads, size_t shared_bytes, cudaStream_t str
     }
     start(KERNEL, grid, threads, shared_bytes, stream, params);
     return cudaGetLastError();
+}
+
+// The same with `start_early`.
+template <auto KERNEL, typename P>
+cudaError_t launch_early(dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, const P & params, bool early) {
+    if (shared_bytes > COMMON_SHARED_BYTES) {
+        const cudaError_t error = allow_shared_memory<KERNEL>();
+        if (error != cudaSuccess) {
+            return error;
+        }
+    }
+    return start_early(KERNEL, grid, threads, shared_bytes, stream, params, early);
 }
 
 // Which row and column of a 16 x 16 tile of halves a lane names to `load_matrices`: as operand a (and as operand b when the

@@ -2,6 +2,9 @@
 //
 //   gdn_model PLUGIN MODEL prefill [DEPTH]         tokens a second at micro-batches of 512 and 2048, depth 0 and DEPTH (32768)
 //   gdn_model PLUGIN MODEL step [DEPTH]            a step of 1 to 5 tokens, all but one taken back: milliseconds, memory
+//   gdn_model PLUGIN MODEL widths [DEPTH]          a step of 1 to 8 tokens with small-batch products on and off, and how far
+//                                                  apart their logits are; of WIDTHS and PRODUCTS (llama.cpp, off, on) alone
+//                                                  where the environment has such lists
 //   gdn_model PLUGIN MODEL bits TEXT               in place: the same logits, whatever is taken back, saved, copied
 //   gdn_model PLUGIN MODEL parity TEXT [PROMPTS [WAYS]]    in chunks: greedy answers to long pieces of TEXT (200), and the gap
 //                                                          of logits where they part
@@ -263,6 +266,44 @@ static void step(int depth) {
     }
 }
 
+static void keep_logits(Context & c, std::vector<float> & all);
+
+static void widths(int depth) {
+    const Config configs[] = { UPSTREAM, { "off", "+all,-gdn_exact,-mmq_small" }, { "on", "+all,-gdn_exact,+mmq_small" } };
+    const std::vector<llama_token> text = random_tokens(depth + 256);
+    printf("%-12s %3s %12s   NMSE of logits against off, products' calls/fall-backs\n", "products", "T", "ms");
+    // Whether a comma-separated list of the environment has it, or there is none.
+    auto wanted = [](const char * list, const std::string & what) {
+        const char * text = getenv(list);
+        return !text || ("," + std::string(text) + ",").find("," + what + ",") != std::string::npos;
+    };
+    for (const int tokens : { 1, 2, 3, 4, 5, 6, 8 }) {
+        if (!wanted("WIDTHS", std::to_string(tokens))) {
+            continue;
+        }
+        std::vector<float> off;
+        for (const Config & config : configs) {
+            if (!wanted("PRODUCTS", config.name)) {
+                continue;
+            }
+            Context c(config.switches, { static_cast<uint32_t>(depth + 512), 512, static_cast<uint32_t>(tokens - 1) });
+            c.append(text.data(), std::max(depth, 16));
+            std::vector<float> logits;
+            for (int i = 0; i < 4; ++i) { // the later ones replay a graph
+                c.append(&text[8 * i], tokens, tokens);
+                keep_logits(c, logits);
+            }
+            const double ms = step_milliseconds(c, text, tokens);
+            const bool is_off = !strcmp(config.name, "off");
+            off = is_off ? logits : off;
+            const double apart = off.empty() ? 0.0 : difference(logits, off);
+            printf("%-12s %3d %12.3f   %.2e, %llu/%llu\n", config.name, tokens, ms, apart, (unsigned long long) count("mmq_small", 0), (unsigned long long) count("mmq_small", 1));
+            fflush(stdout);
+            fprintf(json, "{\"what\":\"widths\",\"products\":\"%s\",\"tokens\":%d,\"depth\":%d,\"ms\":%.4f,\"apart\":%.3e}\n", config.name, tokens, depth, ms, apart);
+        }
+    }
+}
+
 static void keep_logits(Context & c, std::vector<float> & all) {
     const int vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
     for (int i = 0; i < c.batch.n_tokens; ++i) {
@@ -479,8 +520,8 @@ static int compare_answers(const char * mode, const Prompts & prompts, const std
 int main(int argc, char ** argv) {
     const std::string mode = argc > 3 ? argv[3] : "";
     const bool needs_text = mode == "bits" || mode == "parity" || mode == "answers";
-    if ((mode != "prefill" && mode != "step" && !needs_text) || (needs_text && argc < 5)) {
-        fprintf(stderr, "usage: gdn_model PLUGIN|cpu MODEL prefill [DEPTH] | step [DEPTH] | bits TEXT | parity TEXT [PROMPTS [WAYS]] | answers FILE [PROMPTS [WAYS]]\n");
+    if ((mode != "prefill" && mode != "step" && mode != "widths" && !needs_text) || (needs_text && argc < 5)) {
+        fprintf(stderr, "usage: gdn_model PLUGIN|cpu MODEL prefill [DEPTH] | step [DEPTH] | widths [DEPTH] | bits TEXT | parity TEXT [PROMPTS [WAYS]] | answers FILE [PROMPTS [WAYS]]\n");
         return 64;
     }
     json = fopen(getenv("PLATEAU_JSON") ? getenv("PLATEAU_JSON") : "gdn_model.json", "w");
@@ -495,12 +536,14 @@ int main(int argc, char ** argv) {
     model = llama_model_load_from_file(argv[2], params);
     expect(model, "the model cannot be loaded");
     const int number = argc > (needs_text ? 5 : 4) ? atoi(argv[needs_text ? 5 : 4]) : 0;
-    const int depth = argc > 4 ? number : 32768;
+    const int depth = argc > 4 ? number : mode == "widths" ? 0 : 32768;
     int code = 0;
     if (mode == "prefill") {
         prefill(depth);
     } else if (mode == "step") {
         step(depth);
+    } else if (mode == "widths") {
+        widths(depth);
     } else if (mode == "bits") {
         code = bits(argv[4]);
     } else {

@@ -1,6 +1,6 @@
 // CUDA's types for a host compiler: what the interfaces and the kernels of ours name, no more.
 //
-// For: gdn_emulate.cpp and fattn_emulate.cpp. Not for: a card.
+// For: gdn_emulate.cpp, fattn_emulate.cpp and mmq_emulate.cpp. Not for: a card.
 #pragma once
 
 #include <stddef.h>
@@ -22,8 +22,11 @@ struct float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
-struct uint2 {
+struct alignas(8) uint2 {
     uint32_t x, y;
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
 };
 inline float2 make_float2(float x, float y) { return { x, y }; }
 inline float4 make_float4(float x, float y, float z, float w) { return { x, y, z, w }; }

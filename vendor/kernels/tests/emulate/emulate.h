@@ -34,12 +34,13 @@ constexpr int LANES = 32;
 constexpr int MOST_THREADS = 512;
 constexpr size_t STACK = 128 * 1024;
 
-enum Meeting { NONE, SHUFFLE, MATRICES, MATRICES_TURNED, PRODUCT, WARP, BLOCK };
+enum Meeting { NONE, SHUFFLE, MATRICES, MATRICES_TURNED, PRODUCT, PRODUCT_OF_BYTES, PRODUCT_OF_16_BYTES, PRODUCT_OF_BF16, WARP, BLOCK };
 
 struct Copy {
     char * to;
     const char * from;
     int bytes;
+    int n_read; // of them, from the front; the rest is zero
     uint64_t group;
 };
 
@@ -68,6 +69,7 @@ struct Warp {
     uint32_t words[LANES][4];
     uint32_t a[LANES][4], b[LANES][2];
     float c[LANES][4];
+    int whole[LANES][4];
 };
 
 // How a run goes: set before it.
@@ -253,7 +255,7 @@ inline void in_shared(const void * p, int bytes, const char * what) {
 }
 
 // Starts a copy in the background.
-inline void begin_copy(void * to, const void * from, int bytes) {
+inline void begin_copy(void * to, const void * from, int bytes, int n_read) {
     Machine & m = machine();
     Fibre & here = m.fibres[m.current];
     in_shared(to, bytes, "a copy goes past the shared memory");
@@ -263,16 +265,17 @@ inline void begin_copy(void * to, const void * from, int bytes) {
     const char * source = static_cast<const char *>(from);
     bool known = m.readable.empty();
     for (const auto & [begin, size] : m.readable) {
-        known = known || (source >= begin && source + bytes <= begin + size);
+        known = known || (source >= begin && source + n_read <= begin + size);
     }
     if (!known) {
         fail("a copy reads where there is nothing");
     }
     if (m.manner.copies_late) {
         memset(to, 0xff, bytes);
-        here.copies.push_back({ static_cast<char *>(to), source, bytes, here.groups });
+        here.copies.push_back({ static_cast<char *>(to), source, bytes, n_read, here.groups });
     } else {
-        memcpy(to, from, bytes);
+        memset(to, 0, bytes);
+        memcpy(to, from, n_read);
     }
 }
 
@@ -282,7 +285,8 @@ inline void end_copies(uint64_t end) {
     size_t kept = 0;
     for (const Copy & copy : copies) {
         if (copy.group < end) {
-            memcpy(copy.to, copy.from, copy.bytes);
+            memset(copy.to, 0, copy.bytes);
+            memcpy(copy.to, copy.from, copy.n_read);
         } else {
             copies[kept++] = copy;
         }
@@ -389,6 +393,50 @@ inline void multiply(Warp & w) {
     ++machine().products;
 }
 
+// Signed bytes, `width` of a row.
+inline void multiply_whole(Warp & w, int width) {
+    int8_t a[16][32], b[8][32];
+    for (int l = 0; l < LANES; ++l) {
+        const int g = l / 4, t = l % 4;
+        for (int e = 0; e < width / 8; ++e) {
+            memcpy(&a[g + 8 * (e & 1)][4 * t + 16 * (e >> 1)], &w.a[l][e], 4);
+        }
+        for (int e = 0; e < width / 16; ++e) {
+            memcpy(&b[g][4 * t + 16 * e], &w.b[l][e], 4);
+        }
+    }
+    for (int l = 0; l < LANES; ++l) {
+        for (int e = 0; e < 4; ++e) {
+            for (int k = 0; k < width; ++k) {
+                w.whole[l][e] += a[l / 4 + 8 * (e >> 1)][k] * b[2 * (l % 4) + (e & 1)][k];
+            }
+        }
+    }
+    ++machine().products;
+}
+
+inline float from_bf16(uint32_t bits) {
+    float x;
+    bits <<= 16;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+inline void multiply_bf16(Warp & w) {
+    for (int l = 0; l < LANES; ++l) {
+        for (int e = 0; e < 4; ++e) {
+            const int row = l / 4 + 8 * (e >> 1), column = 2 * (l % 4) + (e & 1);
+            double sum = 0.0;
+            for (int k = 0; k < 16; ++k) {
+                const uint32_t x = w.a[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)], y = w.b[column * 4 + k % 8 / 2][k / 8];
+                sum += static_cast<double>(from_bf16(x >> 16 * (k & 1) & 0xffff)) * from_bf16(y >> 16 * (k & 1) & 0xffff);
+            }
+            w.c[l][e] = cut(sum);
+        }
+    }
+    ++machine().products;
+}
+
 inline void take_matrices(Warp & w, bool turned) {
     Machine & m = machine();
     for (int i = 0; i < 4; ++i) {
@@ -463,6 +511,7 @@ template <typename P> void run(void (*kernel)(P), dim3 grid, int threads, size_t
 #define threadIdx (plateau::emulate::machine().fibres[plateau::emulate::machine().current].thread)
 #define blockIdx (plateau::emulate::machine().block)
 #define gridDim (plateau::emulate::machine().grid)
+#define blockDim (dim3(plateau::emulate::machine().threads))
 #define PLATEAU_SHARED(name) char * name = plateau::emulate::machine().shared
 #define PLATEAU_SHARED_ARRAY(type, name, sizes) \
     static type name sizes;                     \
@@ -562,8 +611,8 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
     memcpy(c, w.c[l], sizeof c);
 }
 
-inline void copy_later(void * to, const void * from) { emulate::begin_copy(to, from, 16); }
-inline void copy_8_later(void * to, const void * from) { emulate::begin_copy(to, from, 8); }
+inline void copy_later(void * to, const void * from, int n_read = 16) { emulate::begin_copy(to, from, 16, n_read); }
+inline void copy_8_later(void * to, const void * from) { emulate::begin_copy(to, from, 8, 8); }
 inline void wait_for_copies() { emulate::end_copies(UINT64_MAX); }
 inline void close_copy_group() { ++emulate::machine().fibres[emulate::machine().current].groups; }
 template <int NEWEST> void wait_for_copy_groups() {
@@ -571,9 +620,79 @@ template <int NEWEST> void wait_for_copy_groups() {
     emulate::end_copies(closed > NEWEST ? closed - NEWEST : 0);
 }
 
+inline void multiply_whole(int (&d)[4], const uint32_t * a, const uint32_t * b, int width, int c) {
+    using namespace emulate;
+    Warp & w = warp();
+    const int l = lane();
+    memcpy(w.a[l], a, width / 8 * 4);
+    memcpy(w.b[l], b, width / 16 * 4);
+    for (int & x : w.whole[l]) {
+        x = c;
+    }
+    meet(width == 32 ? PRODUCT_OF_BYTES : PRODUCT_OF_16_BYTES, [=](Warp & all) { emulate::multiply_whole(all, width); });
+    memcpy(d, w.whole[l], sizeof d);
+}
+inline void multiply_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int c) {
+    const uint32_t b[2] = { b0, b1 };
+    multiply_whole(d, a, b, 32, c);
+}
+inline void multiply_bytes_16(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b, int c) {
+    const uint32_t a[2] = { a0, a1 };
+    multiply_whole(d, a, &b, 16, c);
+}
+inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    using namespace emulate;
+    Warp & w = warp();
+    const int l = lane();
+    memcpy(w.a[l], a, sizeof a);
+    w.b[l][0] = b0;
+    w.b[l][1] = b1;
+    meet(PRODUCT_OF_BF16, emulate::multiply_bf16);
+    memcpy(d, w.c[l], sizeof d);
+}
+
+inline float as_float(uint32_t x) {
+    float y;
+    memcpy(&y, &x, 4);
+    return y;
+}
+inline uint16_t to_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+inline uint32_t less_128_bf16(uint32_t x) {
+    return to_bf16(emulate::from_bf16(x & 0xffff) - 128.0f) | static_cast<uint32_t>(to_bf16(emulate::from_bf16(x >> 16) - 128.0f)) << 16;
+}
+inline uint32_t bytes_of(uint32_t x, uint32_t y, uint32_t which) {
+    const uint64_t both = x | static_cast<uint64_t>(y) << 32;
+    uint32_t all = 0;
+    for (int i = 0; i < 4; ++i) {
+        if (which >> (4 * i) & 8) {
+            emulate::fail("a selector of bytes asks for signs");
+        }
+        all |= static_cast<uint32_t>(both >> 8 * (which >> (4 * i) & 7) & 255) << (8 * i);
+    }
+    return all;
+}
+inline uint32_t shift_pair(uint32_t low, uint32_t high, int bits) { return static_cast<uint32_t>((low | static_cast<uint64_t>(high) << 32) >> bits); }
+template <typename T> T load_constant(const T * p) {
+    if (reinterpret_cast<uintptr_t>(p) % sizeof(T) != 0) {
+        emulate::fail("a load is not aligned");
+    }
+    return *p;
+}
+inline void wait_for_earlier_launch() {}
+inline void let_later_launch_start() {}
+
 template <typename P>
 void start(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t, const P & params) {
     emulate::run(kernel, grid, threads, shared_bytes, params);
+}
+template <typename P>
+cudaError_t start_early(void (*kernel)(P), dim3 grid, int threads, size_t shared_bytes, cudaStream_t, const P & params, bool) {
+    emulate::run(kernel, grid, threads, shared_bytes, params);
+    return cudaSuccess;
 }
 
 } // namespace plateau
