@@ -243,7 +243,7 @@ fn a_count_that_repeated_names_could_fill_is_said_not_to_hold() {
 #[test]
 fn rules_for_strings_hold_in_text_too() {
     let of = |schema: Value| json!({"type": "object", "properties": {"s": schema}, "required": ["s"]});
-    both(&of(json!({"type": "string", "pattern": "^[a-c]+$"})), &[&[("s", "abc")]], &[&[("s", "abd")], &[("s", "")]]);
+    both(&of(json!({"type": "string", "pattern": "^[a-c]+$"})), &[&[("s", "abc")]], &[&[("s", "abx")], &[("s", "")]]);
     both(
         &of(json!({"type": "string", "minLength": 2, "maxLength": 3})),
         &[&[("s", "x\u{e9}")]],
