@@ -96,7 +96,7 @@ fn a_device_that_fails_ends_every_request_with_its_error_and_the_process_with_70
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let url = server.url.clone();
-    let ended = runtime.block_on(tokio::time::timeout(PATIENCE, async {
+    let work = async {
         let client = reqwest::Client::new();
         let (first, second) = (Open::begin(&client, &url).await, Open::begin(&client, &url).await);
         let request = client.post(format!("{url}/v1/completions")).json(&body(false)).send();
@@ -104,7 +104,8 @@ fn a_device_that_fails_ends_every_request_with_its_error_and_the_process_with_70
         std::fs::write(&fault, b"").unwrap();
         let streams = [first.rest().await, second.rest().await];
         (streams, whole.await.unwrap())
-    }));
+    };
+    let ended = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
     let (streams, whole) = ended.expect("the requests end");
 
     for events in streams {
